@@ -1,0 +1,50 @@
+"""The digest of KV contents: what proves that the bytes D attaches are the bytes that P computed.
+
+The digest of a set of tokens in one layer is the sum over heads, tokens and 32-bit words of `c * word` modulo 2^64, where
+the odd coefficient `c = word_coefficient[layer, head, word] * token_coefficient[token]` is pseudo-random (multilinear
+hashing, Carter and Wegman 1979). A sum adds up over heads, ranks, tokens and chunks, so nodes of different block sizes or
+head ranges compare digests without agreeing on a layout, and a permuted head or token changes it.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+DIGEST_VERSION = "multilinear64:v1"
+
+Words = NDArray[np.uint32]
+Digests = NDArray[np.uint64]
+
+
+def splitmix64(counter: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the splitmix64 output for each counter (Steele, Lea and Flood, OOPSLA 2014)."""
+    with np.errstate(over="ignore"):
+        z = counter * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+@lru_cache(maxsize=64)
+def word_coefficients(layer: int, num_heads: int, num_words: int, first_head: int = 0) -> Digests:
+    """Return the odd coefficients of one layer as uint64 [head, word]; heads are numbered over all ranks."""
+    heads = np.arange(first_head, first_head + num_heads, dtype=np.uint64)[:, None]
+    words = np.arange(num_words, dtype=np.uint64)[None, :]
+    counter = (np.uint64(layer + 1) << np.uint64(44)) | (heads << np.uint64(28)) | words
+    return splitmix64(counter) | np.uint64(1)
+
+
+def token_coefficients(first_token: int, num_tokens: int) -> Digests:
+    """Return the odd coefficients of a run of positions as uint64 [token]."""
+    positions = np.arange(first_token, first_token + num_tokens, dtype=np.uint64)
+    return splitmix64(positions | np.uint64(1 << 63)) | np.uint64(1)
+
+
+def digest(words: Words, *, layer: int, first_token: int, first_head: int = 0) -> int:
+    """Return the digest of `words` [head, token, word], whose first token stands at position `first_token`."""
+    num_heads, num_tokens, num_words = words.shape
+    by_word = word_coefficients(layer, num_heads, num_words, first_head)
+    by_token = token_coefficients(first_token, num_tokens)
+    per_token = np.einsum("htw,hw->t", words.astype(np.uint64), by_word)
+    return int(np.dot(per_token, by_token))

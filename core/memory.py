@@ -1,0 +1,20 @@
+"""Memory as a transport sees it: an address range on the host or on a device."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRegion:
+    """`num_bytes` bytes at `address`. The owner keeps the memory alive for as long as anybody uses the region."""
+
+    address: int
+    num_bytes: int
+    kind: Literal["DRAM", "VRAM"] = "DRAM"
+    device: int = 0
+
+    def slice(self, offset: int, num_bytes: int) -> "MemoryRegion":
+        """Return the piece [offset, offset + num_bytes). Raises ValueError when it does not lie inside."""
+        if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
+            raise ValueError(f"[{offset}, {offset + num_bytes}) lies outside a region of {self.num_bytes} bytes")
+        return MemoryRegion(self.address + offset, num_bytes, self.kind, self.device)

@@ -1,0 +1,74 @@
+"""What the nodes know of a request: token ids, sampling and stop rules. No text."""
+
+import enum
+from dataclasses import dataclass
+
+from twostep.core.ids import RequestId
+
+
+class FinishReason(enum.StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is drawn. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 are off."""
+
+    seed: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """The rules over tokens that end an answer; stop strings are the router's."""
+
+    max_tokens: int
+    eos_ids: frozenset[int] = frozenset()
+    stop_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+
+    def finish_reason(self, token: int, index: int) -> FinishReason | None:
+        """Return why the answer ends with `token` as its output number `index` (from 0), or None if it goes on.
+
+        The same pure function decides on the prefill and on the decode node.
+        """
+        if token in self.stop_ids or (token in self.eos_ids and not self.ignore_eos):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if index + 1 >= self.max_tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the nodes see it.
+
+    `output_tokens` are those the router has accepted in earlier attempts: forced, never resampled.
+    """
+
+    id: RequestId
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    stop: StopRules
+    output_tokens: tuple[int, ...] = ()
+    cache_salt: bytes = b""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Prompt and forced output: what has to be in the KV cache before the next token can be drawn."""
+        return self.prompt + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One token of one request, as D emits it. `index` counts the request's output tokens from 0."""
+
+    request: RequestId
+    attempt: int
+    index: int
+    token: int
+    finish: FinishReason | None = None
+    choice: int = 0

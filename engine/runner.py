@@ -1,0 +1,31 @@
+"""The seam between the engine and what computes: a model on CPU or GPU, or the fake one."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from twostep.core.fingerprint import Fingerprint, Geometry
+from twostep.engine.batch import Batch
+from twostep.engine.kv_cache import KVCache
+
+OnLayers = Callable[[range], None]
+"""Called inside a run each time the KV of a group of layers has been written, for all chunks of the batch, in order."""
+
+
+class Runner(Protocol):
+    """Runs batches over one KV cache. Used by one thread at a time.
+
+    `run` writes the KV of every token of every chunk, and returns one token per chunk, or None where no draw was asked.
+    It calls `on_layers` after each layer group. Raises RequestFault when only one request is at fault, EngineFault when
+    the runner cannot go on.
+    """
+
+    @property
+    def kv(self) -> KVCache: ...
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+    @property
+    def geometry(self) -> Geometry: ...
+
+    def run(self, batch: Batch, on_layers: OnLayers) -> list[int | None]: ...

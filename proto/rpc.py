@@ -1,0 +1,114 @@
+"""gRPC as all programs use it: channel and server options, and errors to statuses and back."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from twostep.core.errors import DeadlineExceeded, NodeUnavailable, ServingError
+from twostep.proto import node_pb2 as pb
+from twostep.proto.wire import error_from_pb, error_to_pb
+
+Context = Any
+"""A grpc.aio.ServicerContext: the published stubs make it generic, the class at run time is not."""
+ERROR_KEY = "twostep-error-bin"
+MAX_MESSAGE_BYTES = 64 << 20
+KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+SIZES = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", MAX_MESSAGE_BYTES)]
+CHANNEL_OPTIONS = [
+    *KEEPALIVE,
+    *SIZES,
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+]
+SERVER_OPTIONS = [
+    *KEEPALIVE,
+    *SIZES,
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+]
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """Return a channel to `address` (host:port) that keeps itself alive and reconnects within a second."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def new_server() -> grpc.aio.Server:
+    """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`)."""
+    return grpc.aio.server(options=SERVER_OPTIONS, interceptors=[ErrorInterceptor()])
+
+
+async def abort_with(context: Context, error: ServingError) -> NoReturn:
+    """End the call with the error's status; the whole error travels in the trailing metadata."""
+    trailing = ((ERROR_KEY, error_to_pb(error).SerializeToString()),)
+    await context.abort(grpc.StatusCode[error.grpc_status], error.message, trailing)
+    raise AssertionError("abort does not return")
+
+
+@contextmanager
+def serving_errors(peer: str) -> Iterator[None]:
+    """Turn a failed call to `peer` into the ServingError that the peer raised, or into NodeUnavailable.
+
+    Raises ServingError; a local deadline becomes DeadlineExceeded.
+    """
+    try:
+        yield
+    except grpc.aio.AioRpcError as cause:
+        raise error_from_status(cause, peer) from cause
+
+
+def error_from_status(status: grpc.aio.AioRpcError, peer: str) -> ServingError:
+    trailing: Any = status.trailing_metadata() or ()
+    for key, value in trailing:
+        if key == ERROR_KEY:
+            return error_from_pb(pb.Error.FromString(value))
+    if status.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded(f"{peer} did not answer in time")
+    return NodeUnavailable(f"{peer}: {status.code().name}: {status.details()}")
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Wraps every handler so that a ServingError ends the call with its status."""
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_streaming:
+            return handler
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                _guard_stream(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            _guard_unary(handler.unary_unary), handler.request_deserializer, handler.response_serializer
+        )
+
+
+def _guard_unary(behavior: Callable[..., Awaitable[Any]]) -> Any:
+    async def guarded(request: Any, context: Context) -> Any:
+        try:
+            return await behavior(request, context)
+        except ServingError as error:
+            await abort_with(context, error)
+
+    return guarded
+
+
+def _guard_stream(behavior: Callable[..., AsyncIterator[Any]]) -> Any:
+    async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async for message in behavior(request, context):
+                yield message
+        except ServingError as error:
+            await abort_with(context, error)
+
+    return guarded
