@@ -4,8 +4,9 @@ Environment variables are for secrets only. An unknown key is an error that name
 """
 
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -28,13 +29,24 @@ def load(cls: type[T], path: Path | None = None, overrides: Sequence[str] = ()) 
 
     Raises ConfigError, naming source, key, value and expectation.
     """
+    return check(cls, read_values(path, overrides), path, overrides)
+
+
+def read_values(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the nested values that `path` and `overrides` give, unchecked. Raises ConfigError when they cannot be read."""
     values = _read(path) if path else {}
     for override in overrides:
         _apply(values, override)
+    return values
+
+
+def check(cls: type[T], values: dict[str, Any], path: Path | None = None, overrides: Sequence[str] = ()) -> T:
+    """Return `cls` filled from `values`; `path` and `overrides` only tell an error where a value came from."""
     try:
         return TypeAdapter(cls).validate_python(values)
     except ValidationError as cause:
-        raise ConfigError(_explain(cause, path, overrides)) from cause
+        mistakes = [_explain(error, cls, path, overrides) for error in cause.errors(include_url=False)]
+        raise ConfigError("; ".join(mistakes)) from cause
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -64,16 +76,35 @@ def _apply(values: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {override}: the value is not valid YAML") from cause
 
 
-def _explain(cause: ValidationError, path: Path | None, overrides: Sequence[str]) -> str:
-    return "; ".join(_explain_one(error, path, overrides) for error in cause.errors(include_url=False))
-
-
-def _explain_one(error: Any, path: Path | None, overrides: Sequence[str]) -> str:
+def _explain(error: Any, cls: type, path: Path | None, overrides: Sequence[str]) -> str:
     key = ".".join(str(part) for part in error["loc"])
-    given_by_set = any(
-        key == override.partition("=")[0] or key.startswith(override.partition("=")[0] + ".") for override in overrides
-    )
-    source = "--set" if given_by_set or path is None else str(path)
-    if error["type"] == "unexpected_keyword_argument":
-        return f"{source}: unknown key {key} (value {error['input']!r})"
+    source = _source(key, path, overrides)
+    match error["type"]:
+        case "unexpected_keyword_argument":
+            known = ", ".join(_known_keys(cls, error["loc"][:-1]))
+            return f"{source}: unknown key {key} (value {error['input']!r}), known here: {known}"
+        case "missing":
+            return f"{path or '--set'}: {key} is required: give it in the file of --config or as --set {key}=VALUE"
+        case "value_error":
+            return f"{source}: {key + ': ' if key else ''}{error['ctx']['error']}"
     return f"{source}: {key}: {error['msg']}, found {error['input']!r}"
+
+
+def _source(key: str, path: Path | None, overrides: Sequence[str]) -> str:
+    given = (override.partition("=")[0] for override in overrides)
+    by_set = any(key == name or key.startswith(f"{name}.") for name in given)
+    return "--set" if by_set or path is None else str(path)
+
+
+def _known_keys(kind: Any, section: Sequence[str | int]) -> list[str]:
+    for part in section:
+        kind = _section_class(kind, part)
+    return [field.name for field in fields(kind)]
+
+
+def _section_class(kind: Any, part: str | int) -> Any:
+    """Return the dataclass of field `part` of `kind`, seen through `| None`; an index or a key of a mapping changes nothing."""
+    if not isinstance(part, str) or part not in (hints := get_type_hints(kind)):
+        return kind
+    inside = (hints[part], *get_args(hints[part]))
+    return next((candidate for candidate in inside if is_dataclass(candidate)), hints[part])
