@@ -63,7 +63,7 @@ def imported_modules(path: Path) -> Iterator[str]:
             yield node.module or "."
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
-            yield from (argument.value for argument in node.args if isinstance(argument, ast.Constant))
+            yield from (str(argument.value) for argument in node.args if isinstance(argument, ast.Constant))
 
 
 def packages(path: Path) -> set[str]:
