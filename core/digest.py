@@ -26,13 +26,15 @@ def splitmix64(counter: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def word_coefficients(layer: int, num_heads: int, num_words: int, first_head: int = 0) -> Digests:
-    """Return the odd coefficients of one layer as uint64 [head, word]; heads are numbered over all ranks."""
+    """Return the odd coefficients of one layer as read-only uint64 [head, word]; heads are numbered over all ranks."""
     heads = np.arange(first_head, first_head + num_heads, dtype=np.uint64)[:, None]
     words = np.arange(num_words, dtype=np.uint64)[None, :]
     counter = (np.uint64(layer + 1) << np.uint64(44)) | (heads << np.uint64(28)) | words
-    return splitmix64(counter) | np.uint64(1)
+    coefficients = splitmix64(counter) | np.uint64(1)
+    coefficients.setflags(write=False)
+    return coefficients
 
 
 def token_coefficients(first_token: int, num_tokens: int) -> Digests:
