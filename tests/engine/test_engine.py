@@ -1,26 +1,15 @@
 """One engine, step by step: what it computes, shares, preempts, and gives back."""
 
-from collections.abc import Callable
-
 import pytest
 
 from twostep.core.errors import Conflict, EngineFault, InvalidRequest, PromptTooLong, RequestFault
 from twostep.core.ids import Attempt, RequestId
-from twostep.core.request import FinishReason, Request, TokenEvent
+from twostep.core.request import FinishReason
 from twostep.engine.batch import Batch
 from twostep.engine.engine import Busy, Engine, Load, StepResult
 from twostep.engine.ledger import Census, LedgerEntry
 from twostep.engine.runner import Drawn, OnLayers
-
-Build = Callable[..., Engine]
-Ask = Callable[..., Request]
-RunOut = Callable[[Engine], list[TokenEvent]]
-ONE = Attempt(1)
-
-
-def put(engine: Engine, request: Request, *, growth_tokens: int = 1) -> None:
-    engine.reserve(request, growth_tokens=growth_tokens)
-    engine.start(request.id, attempt=ONE)
+from twostep.tests.engine.fakes import ONE, ask, build_engine, drain, put, run_out, tokens_by_request
 
 
 def step(engine: Engine) -> StepResult:
@@ -42,7 +31,7 @@ def counts(engine: Engine) -> tuple[int, int, int]:
 # Reserving.
 
 
-def test_a_reservation_takes_blocks_for_the_prompt_and_its_growth(build_engine: Build, ask: Ask) -> None:
+def test_a_reservation_takes_blocks_for_the_prompt_and_its_growth() -> None:
     engine = build_engine(num_blocks=8)
     reservation = engine.reserve(ask("a", range(33)), growth_tokens=32)
     assert (reservation.table, reservation.cached_tokens) == ((0, 1, 2), 0)
@@ -50,12 +39,12 @@ def test_a_reservation_takes_blocks_for_the_prompt_and_its_growth(build_engine: 
     assert engine.step() is None
 
 
-def test_forced_tokens_are_reserved_like_the_prompt(build_engine: Build, ask: Ask) -> None:
+def test_forced_tokens_are_reserved_like_the_prompt() -> None:
     reservation = build_engine().reserve(ask("a", range(31), output_tokens=[1, 2]), growth_tokens=0)
     assert reservation.table == (0, 1)
 
 
-def test_a_prompt_that_never_fits_is_refused_with_limit_and_value(build_engine: Build, ask: Ask) -> None:
+def test_a_prompt_that_never_fits_is_refused_with_limit_and_value() -> None:
     engine = build_engine(num_blocks=2)
     assert engine.max_prompt_tokens(growth_tokens=1) == 63
     engine.reserve(ask("fits", [1] * 63), growth_tokens=1)
@@ -63,21 +52,19 @@ def test_a_prompt_that_never_fits_is_refused_with_limit_and_value(build_engine: 
         engine.reserve(ask("never", [1] * 64), growth_tokens=1)
 
 
-def test_the_models_own_limit_leaves_room_for_one_token(build_engine: Build, ask: Ask) -> None:
+def test_the_models_own_limit_leaves_room_for_one_token() -> None:
     engine = build_engine(max_model_tokens=40)
     with pytest.raises(PromptTooLong, match="prompt has 40 tokens, this node takes 39"):
         engine.reserve(ask("a", [1] * 40), growth_tokens=0)
 
 
 @pytest.mark.parametrize(("prompt", "message"), [([], "empty"), ([97], r"\[0, 97\)"), ([-1], r"\[0, 97\)")])
-def test_tokens_that_the_model_does_not_know_are_refused(
-    build_engine: Build, ask: Ask, prompt: list[int], message: str
-) -> None:
+def test_tokens_that_the_model_does_not_know_are_refused(prompt: list[int], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         build_engine().reserve(ask("a", prompt), growth_tokens=1)
 
 
-def test_a_known_id_is_a_conflict_until_it_is_released(build_engine: Build, ask: Ask) -> None:
+def test_a_known_id_is_a_conflict_until_it_is_released() -> None:
     engine = build_engine()
     engine.reserve(ask("a", [1]), growth_tokens=1)
     with pytest.raises(Conflict, match="request a is known here already: it is reserved"):
@@ -86,7 +73,7 @@ def test_a_known_id_is_a_conflict_until_it_is_released(build_engine: Build, ask:
     engine.reserve(ask("a", [1]), growth_tokens=1)
 
 
-def test_a_request_that_does_not_fit_now_takes_nothing(build_engine: Build, ask: Ask) -> None:
+def test_a_request_that_does_not_fit_now_takes_nothing() -> None:
     engine = build_engine(num_blocks=4)
     engine.reserve(ask("a", [1] * 60), growth_tokens=1)
     with pytest.raises(Busy):
@@ -95,7 +82,7 @@ def test_a_request_that_does_not_fit_now_takes_nothing(build_engine: Build, ask:
     assert [entry.owner for entry in engine.ledger().entries] == ["a"]
 
 
-def test_each_running_request_keeps_a_block_to_grow_into(build_engine: Build, ask: Ask) -> None:
+def test_each_running_request_keeps_a_block_to_grow_into() -> None:
     engine = build_engine(num_blocks=4)
     put(engine, ask("a", [1] * 60))
     with pytest.raises(Busy):
@@ -103,7 +90,7 @@ def test_each_running_request_keeps_a_block_to_grow_into(build_engine: Build, as
     engine.reserve(ask("c", [1] * 20), growth_tokens=1)
 
 
-def test_places_are_limited_and_a_resting_request_holds_none(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_places_are_limited_and_a_resting_request_holds_none() -> None:
     engine = build_engine(max_batch=2)
     engine.reserve(ask("a", [1]), growth_tokens=1)
     put(engine, ask("b", [1], max_tokens=1))
@@ -116,7 +103,7 @@ def test_places_are_limited_and_a_resting_request_holds_none(build_engine: Build
 # Computing.
 
 
-def test_an_engine_alone_answers_by_the_stop_rules_and_rests(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_an_engine_alone_answers_by_the_stop_rules_and_rests() -> None:
     engine = build_engine()
     put(engine, ask("a", range(50), max_tokens=3))
     events = run_out(engine)
@@ -130,7 +117,7 @@ def test_an_engine_alone_answers_by_the_stop_rules_and_rests(build_engine: Build
     assert counts(engine) == (63, 1, 0)
 
 
-def test_a_stop_id_ends_the_answer(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_a_stop_id_ends_the_answer() -> None:
     engine = build_engine()
     put(engine, ask("a", range(50), max_tokens=9))
     tokens = [event.token for event in run_out(engine)]
@@ -140,7 +127,7 @@ def test_a_stop_id_ends_the_answer(build_engine: Build, ask: Ask, run_out: RunOu
     assert events[-1].finish is FinishReason.STOP
 
 
-def test_a_prompt_is_computed_in_chunks_under_the_budget(build_engine: Build, ask: Ask) -> None:
+def test_a_prompt_is_computed_in_chunks_under_the_budget() -> None:
     engine = build_engine(token_budget=40)
     put(engine, ask("a", range(90), max_tokens=2))
     results = [step(engine) for _ in range(4)]
@@ -149,7 +136,7 @@ def test_a_prompt_is_computed_in_chunks_under_the_budget(build_engine: Build, as
     assert [(r.computed_prompt_tokens, r.num_decode_tokens) for r in results] == [(40, 0), (40, 0), (10, 0), (0, 1)]
 
 
-def test_a_decode_goes_on_while_a_long_prompt_is_computed(build_engine: Build, ask: Ask) -> None:
+def test_a_decode_goes_on_while_a_long_prompt_is_computed() -> None:
     engine = build_engine(token_budget=33)
     put(engine, ask("short", [1], max_tokens=9))
     step(engine)
@@ -161,7 +148,7 @@ def test_a_decode_goes_on_while_a_long_prompt_is_computed(build_engine: Build, a
     ]
 
 
-def test_an_answer_ends_when_the_longest_sequence_is_reached(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_an_answer_ends_when_the_longest_sequence_is_reached() -> None:
     engine = build_engine(num_blocks=2)
     put(engine, ask("a", [1] * 60, max_tokens=100))
     events = run_out(engine)
@@ -169,7 +156,7 @@ def test_an_answer_ends_when_the_longest_sequence_is_reached(build_engine: Build
     assert events[-1].finish is FinishReason.LENGTH
 
 
-def test_forced_tokens_are_computed_and_the_next_has_their_number(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_forced_tokens_are_computed_and_the_next_has_their_number() -> None:
     engine = build_engine()
     put(engine, ask("whole", range(50), max_tokens=6, temperature=1.0))
     whole = [event.token for event in run_out(engine)]
@@ -177,7 +164,7 @@ def test_forced_tokens_are_computed_and_the_next_has_their_number(build_engine: 
     assert [(event.index, event.token) for event in run_out(engine)] == [(4, whole[4]), (5, whole[5])]
 
 
-def test_a_prefill_leg_draws_one_token_and_rests_with_its_blocks(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_a_prefill_leg_draws_one_token_and_rests_with_its_blocks() -> None:
     engine = build_engine(num_blocks=3)
     request = ask("leg", range(96), max_tokens=50)
     engine.reserve(request, growth_tokens=0)
@@ -187,7 +174,7 @@ def test_a_prefill_leg_draws_one_token_and_rests_with_its_blocks(build_engine: B
     assert engine.ledger().entries == (LedgerEntry(request.id, "resting", 0.0, (0, 1, 2)),)
 
 
-def test_layers_are_announced_with_their_batch(build_engine: Build, ask: Ask) -> None:
+def test_layers_are_announced_with_their_batch() -> None:
     announced: list[tuple[int, range]] = []
     engine = build_engine(token_budget=32, on_layers=lambda batch, layers: announced.append((batch.num_tokens, layers)))
     put(engine, ask("a", range(40)))
@@ -199,7 +186,7 @@ def test_layers_are_announced_with_their_batch(build_engine: Build, ask: Ask) ->
 # The prefix cache.
 
 
-def test_a_second_identical_prompt_computes_only_what_follows_the_hit(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_a_second_identical_prompt_computes_only_what_follows_the_hit() -> None:
     engine = build_engine()
     put(engine, ask("a", range(80)))
     first = [event.token for event in run_out(engine)]
@@ -213,7 +200,7 @@ def test_a_second_identical_prompt_computes_only_what_follows_the_hit(build_engi
     assert [event.token for event in events if event.request == "c"] == first
 
 
-def test_a_full_hit_still_computes_the_last_token(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_a_full_hit_still_computes_the_last_token() -> None:
     engine = build_engine()
     put(engine, ask("a", range(64)))
     run_out(engine)
@@ -221,14 +208,14 @@ def test_a_full_hit_still_computes_the_last_token(build_engine: Build, ask: Ask,
     assert (reservation.table, reservation.cached_tokens) == ((0, 3, 4), 32)
 
 
-def test_decoded_tokens_are_found_by_the_next_turn(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_decoded_tokens_are_found_by_the_next_turn() -> None:
     engine = build_engine()
     put(engine, ask("a", range(60), max_tokens=10))
     answer = [event.token for event in run_out(engine)]
     assert engine.reserve(ask("b", [*range(60), *answer, 5]), growth_tokens=1).cached_tokens == 64
 
 
-def test_tenants_with_different_salts_share_nothing(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_tenants_with_different_salts_share_nothing() -> None:
     engine = build_engine()
     put(engine, ask("a", range(64), cache_salt=b"one"))
     run_out(engine)
@@ -236,14 +223,14 @@ def test_tenants_with_different_salts_share_nothing(build_engine: Build, ask: As
     assert engine.reserve(ask("c", range(64), cache_salt=b"one"), growth_tokens=1).cached_tokens == 32
 
 
-def test_a_hit_is_aligned_to_the_peers_block_size(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_a_hit_is_aligned_to_the_peers_block_size() -> None:
     engine = build_engine()
     put(engine, ask("a", [1] * 120))
     run_out(engine)
     assert engine.reserve(ask("b", [1] * 120), growth_tokens=1, align_tokens=64).cached_tokens == 64
 
 
-def test_a_purged_prefix_is_computed_again(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_a_purged_prefix_is_computed_again() -> None:
     engine = build_engine()
     put(engine, ask("a", range(64)))
     run_out(engine)
@@ -251,7 +238,7 @@ def test_a_purged_prefix_is_computed_again(build_engine: Build, ask: Ask, run_ou
     assert engine.reserve(ask("b", range(64)), growth_tokens=1).cached_tokens == 0
 
 
-def test_the_prompt_of_a_request_that_failed_is_not_published(build_engine: Build, ask: Ask) -> None:
+def test_the_prompt_of_a_request_that_failed_is_not_published() -> None:
     engine = build_engine()
     engine.runner = Faulty(engine, at="a")
     put(engine, ask("a", range(64)))
@@ -262,7 +249,7 @@ def test_the_prompt_of_a_request_that_failed_is_not_published(build_engine: Buil
 # Attaching.
 
 
-def test_an_attached_request_decodes_without_computing_a_prompt_token(build_engine: Build, ask: Ask) -> None:
+def test_an_attached_request_decodes_without_computing_a_prompt_token() -> None:
     engine = build_engine()
     engine.reserve(ask("a", range(50), max_tokens=3), growth_tokens=3)
     assert engine.attach(RequestId("a"), 5, attempt=Attempt(2)) is None
@@ -272,7 +259,7 @@ def test_an_attached_request_decodes_without_computing_a_prompt_token(build_engi
     assert (result.events[0].index, result.events[0].attempt) == (1, 2)
 
 
-def test_attaching_publishes_the_full_blocks_of_the_prompt(build_engine: Build, ask: Ask) -> None:
+def test_attaching_publishes_the_full_blocks_of_the_prompt() -> None:
     engine = build_engine()
     engine.reserve(ask("a", range(80)), growth_tokens=1)
     assert engine.reserve(ask("b", range(80)), growth_tokens=1).cached_tokens == 0
@@ -280,7 +267,7 @@ def test_attaching_publishes_the_full_blocks_of_the_prompt(build_engine: Build, 
     assert engine.reserve(ask("c", range(80)), growth_tokens=1).cached_tokens == 64
 
 
-def test_a_first_token_that_ends_the_answer_starts_no_decode(build_engine: Build, ask: Ask) -> None:
+def test_a_first_token_that_ends_the_answer_starts_no_decode() -> None:
     engine = build_engine()
     engine.reserve(ask("stop", range(5), stop_ids=[9]), growth_tokens=1)
     engine.reserve(ask("length", range(5), max_tokens=1), growth_tokens=1)
@@ -290,7 +277,7 @@ def test_a_first_token_that_ends_the_answer_starts_no_decode(build_engine: Build
     assert {entry.phase for entry in engine.ledger().entries} == {"resting"}
 
 
-def test_a_request_that_is_unknown_or_runs_already_cannot_be_started(build_engine: Build, ask: Ask) -> None:
+def test_a_request_that_is_unknown_or_runs_already_cannot_be_started() -> None:
     engine = build_engine()
     with pytest.raises(LookupError):
         engine.start(RequestId("nobody"), attempt=ONE)
@@ -304,7 +291,7 @@ def test_a_request_that_is_unknown_or_runs_already_cannot_be_started(build_engin
 # Running out of blocks.
 
 
-def test_the_youngest_is_preempted_and_its_answer_stays_the_same(build_engine: Build, ask: Ask, run_out: RunOut) -> None:
+def test_the_youngest_is_preempted_and_its_answer_stays_the_same() -> None:
     roomy, tight = build_engine(num_blocks=64), build_engine(num_blocks=5)
     answers = []
     for engine in (roomy, tight):
@@ -315,26 +302,7 @@ def test_the_youngest_is_preempted_and_its_answer_stays_the_same(build_engine: B
     assert counts(tight)[2] == 0
 
 
-def drain(engine: Engine) -> list[StepResult]:
-    """Step to the end; release each request as it finishes, as its owner would."""
-    results = []
-    while (result := engine.step()) is not None:
-        results.append(result)
-        for event in result.events:
-            if event.finish:
-                engine.release(event.request)
-    return results
-
-
-def tokens_by_request(results: list[StepResult]) -> dict[str, list[int]]:
-    tokens: dict[str, list[int]] = {}
-    for result in results:
-        for event in result.events:
-            tokens.setdefault(event.request, []).append(event.token)
-    return tokens
-
-
-def test_a_preempted_request_is_computed_again_with_its_tokens_forced(build_engine: Build, ask: Ask) -> None:
+def test_a_preempted_request_is_computed_again_with_its_tokens_forced() -> None:
     engine = build_engine(num_blocks=5)
     put(engine, ask("old", range(31), max_tokens=70))
     put(engine, ask("young", range(40, 70), max_tokens=70))
@@ -348,7 +316,7 @@ def test_a_preempted_request_is_computed_again_with_its_tokens_forced(build_engi
     assert len(tokens_by_request(results[:when])["young"]) == 35
 
 
-def test_nothing_new_is_admitted_while_a_preempted_request_waits(build_engine: Build, ask: Ask) -> None:
+def test_nothing_new_is_admitted_while_a_preempted_request_waits() -> None:
     engine = build_engine(num_blocks=5)
     put(engine, ask("old", range(31), max_tokens=70))
     put(engine, ask("young", range(40, 70), max_tokens=70))
@@ -361,7 +329,7 @@ def test_nothing_new_is_admitted_while_a_preempted_request_waits(build_engine: B
     engine.reserve(ask("new", [1]), growth_tokens=1)
 
 
-def test_a_lone_request_that_cannot_grow_waits_until_others_are_released(build_engine: Build, ask: Ask) -> None:
+def test_a_lone_request_that_cannot_grow_waits_until_others_are_released() -> None:
     engine, roomy = build_engine(num_blocks=4), build_engine()
     put(engine, ask("a", range(31), max_tokens=60))
     engine.reserve(ask("b", range(60)), growth_tokens=1)
@@ -379,7 +347,7 @@ def test_a_lone_request_that_cannot_grow_waits_until_others_are_released(build_e
 # Ending.
 
 
-def test_release_is_idempotent_and_says_whether_the_request_was_known(build_engine: Build, ask: Ask) -> None:
+def test_release_is_idempotent_and_says_whether_the_request_was_known() -> None:
     engine = build_engine()
     engine.reserve(ask("a", range(80)), growth_tokens=1)
     assert [engine.release(RequestId("a")) for _ in range(3)] == [True, False, False]
@@ -387,7 +355,7 @@ def test_release_is_idempotent_and_says_whether_the_request_was_known(build_engi
     assert counts(engine) == (64, 0, 0)
 
 
-def test_blocks_released_during_a_step_are_freed_when_it_commits(build_engine: Build, ask: Ask) -> None:
+def test_blocks_released_during_a_step_are_freed_when_it_commits() -> None:
     during: list[object] = []
 
     def cancel(batch: Batch) -> None:
@@ -407,7 +375,7 @@ def test_blocks_released_during_a_step_are_freed_when_it_commits(build_engine: B
     engine.reserve(ask("a", range(40)), growth_tokens=1)
 
 
-def test_a_step_frees_only_what_it_may_have_touched_late(build_engine: Build, ask: Ask) -> None:
+def test_a_step_frees_only_what_it_may_have_touched_late() -> None:
     seen: list[tuple[int, int, int]] = []
 
     def cancel(batch: Batch) -> None:
@@ -436,7 +404,7 @@ class Faulty:
         return [fault if chunk.request == self._at else each for chunk, each in zip(batch.chunks, drawn, strict=True)]
 
 
-def test_one_requests_fault_leaves_the_others_their_tokens(build_engine: Build, ask: Ask) -> None:
+def test_one_requests_fault_leaves_the_others_their_tokens() -> None:
     engine = build_engine()
     engine.runner = Faulty(engine, at="bad")
     put(engine, ask("bad", [1]))
@@ -450,7 +418,7 @@ def test_one_requests_fault_leaves_the_others_their_tokens(build_engine: Build, 
     assert counts(engine) == (64, 0, 0)
 
 
-def test_an_engine_fault_flies_out_of_the_step(build_engine: Build, ask: Ask) -> None:
+def test_an_engine_fault_flies_out_of_the_step() -> None:
     def fail(batch: Batch) -> None:
         raise EngineFault(f"no memory for {batch.num_tokens} tokens")
 
@@ -463,7 +431,7 @@ def test_an_engine_fault_flies_out_of_the_step(build_engine: Build, ask: Ask) ->
 # Looking.
 
 
-def test_the_ledger_tells_owner_phase_age_and_blocks(build_engine: Build, ask: Ask) -> None:
+def test_the_ledger_tells_owner_phase_age_and_blocks() -> None:
     now = [10.0]
     engine = build_engine(clock=lambda: now[0])
     engine.reserve(ask("first", range(40)), growth_tokens=1)
@@ -476,7 +444,7 @@ def test_the_ledger_tells_owner_phase_age_and_blocks(build_engine: Build, ask: A
     )
 
 
-def test_the_load_counts_what_runs_waits_and_is_not_computed(build_engine: Build, ask: Ask) -> None:
+def test_the_load_counts_what_runs_waits_and_is_not_computed() -> None:
     engine = build_engine(token_budget=32)
     engine.reserve(ask("reserved", [1]), growth_tokens=1)
     put(engine, ask("short", [1], max_tokens=9))
@@ -486,7 +454,7 @@ def test_the_load_counts_what_runs_waits_and_is_not_computed(build_engine: Build
     assert engine.load() == Load(num_steps=1, num_running=2, num_waiting=1, queued_tokens=38)
 
 
-def test_an_orphaned_block_is_found_in_the_block_table(build_engine: Build) -> None:
+def test_an_orphaned_block_is_found_in_the_block_table() -> None:
     engine = build_engine(num_blocks=8)
     engine._pool.reserve(RequestId("lost"), [], 2)
     assert engine.census() == Census(free=6, cached=0, referenced=2, orphaned=2, total=8)

@@ -1,7 +1,7 @@
 """The engine's thread, and control calls while it is inside a step. Events, no sleeps."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -9,16 +9,13 @@ from queue import SimpleQueue
 import pytest
 
 from twostep.core.errors import EngineFault
-from twostep.core.ids import Attempt, RequestId
-from twostep.core.request import Request
+from twostep.core.ids import RequestId
 from twostep.engine.batch import Batch
 from twostep.engine.engine import Engine, StepResult
 from twostep.engine.loop import EngineLoop
+from twostep.tests.engine.fakes import ONE, ask, build_engine, put
 
-Build = Callable[..., Engine]
-Ask = Callable[..., Request]
 WAIT_S = 20.0
-ONE = Attempt(1)
 
 
 @dataclass(slots=True)
@@ -53,12 +50,7 @@ def looping(engine: Engine) -> Iterator[Heard]:
         assert loop.stop(timeout_s=WAIT_S)
 
 
-def put(engine: Engine, request: Request) -> None:
-    engine.reserve(request, growth_tokens=1)
-    engine.start(request.id, attempt=ONE)
-
-
-def test_the_loop_steps_when_work_arrives(build_engine: Build, ask: Ask) -> None:
+def test_the_loop_steps_when_work_arrives() -> None:
     engine = build_engine()
     with looping(engine) as heard:
         for name in ("a", "b"):
@@ -68,12 +60,12 @@ def test_the_loop_steps_when_work_arrives(build_engine: Build, ask: Ask) -> None
     assert heard.faults.empty()
 
 
-def test_the_loop_ends_while_it_waits_for_work(build_engine: Build) -> None:
+def test_the_loop_ends_while_it_waits_for_work() -> None:
     with looping(build_engine()):
         pass
 
 
-def test_a_request_released_while_it_waits_for_blocks_leaves_the_loop_able_to_go_on(build_engine: Build, ask: Ask) -> None:
+def test_a_request_released_while_it_waits_for_blocks_leaves_the_loop_able_to_go_on() -> None:
     engine = build_engine(num_blocks=4)
     with looping(engine) as heard:
         put(engine, ask("a", range(31), max_tokens=40))
@@ -84,9 +76,7 @@ def test_a_request_released_while_it_waits_for_blocks_leaves_the_loop_able_to_go
 
 
 @pytest.mark.parametrize("error", [EngineFault("the device is gone"), RuntimeError("the device is gone")])
-def test_whatever_flies_out_of_a_step_is_an_engine_fault_and_ends_the_loop(
-    build_engine: Build, ask: Ask, error: Exception
-) -> None:
+def test_whatever_flies_out_of_a_step_is_an_engine_fault_and_ends_the_loop(error: Exception) -> None:
     def fail(batch: Batch) -> None:
         del batch
         raise error
@@ -100,7 +90,7 @@ def test_whatever_flies_out_of_a_step_is_an_engine_fault_and_ends_the_loop(
     assert heard.steps.empty()
 
 
-def test_a_fault_in_what_listens_to_steps_is_reported_too(build_engine: Build, ask: Ask) -> None:
+def test_a_fault_in_what_listens_to_steps_is_reported_too() -> None:
     def deaf(result: StepResult) -> None:
         raise ValueError(f"cannot hear {len(result.events)} events")
 
@@ -112,20 +102,20 @@ def test_a_fault_in_what_listens_to_steps_is_reported_too(build_engine: Build, a
     assert loop.stop(timeout_s=WAIT_S)
 
 
-def test_control_is_answered_while_a_step_runs(build_engine: Build, ask: Ask) -> None:
+def test_control_is_answered_while_a_step_runs() -> None:
     gate = Gate()
     engine = build_engine(on_run=gate)
     engine.reserve(ask("other", range(40)), growth_tokens=1)
     put(engine, ask("busy", range(40)))
     with looping(engine):
         assert gate.entered.wait(WAIT_S)
-        answers = answered_meanwhile(engine, ask)
+        answers = answered_meanwhile(engine)
         assert not gate.opened.is_set()
         gate.opened.set()
     assert answers == ["reserved", "busy", "other", "released", "started", "attached", 64]
 
 
-def answered_meanwhile(engine: Engine, ask: Ask) -> list[object]:
+def answered_meanwhile(engine: Engine) -> list[object]:
     """Call everything that control may call; the step stands still all the while."""
     reservation = engine.reserve(ask("new", range(40)), growth_tokens=1)
     engine.reserve(ask("landed", range(40)), growth_tokens=1)
@@ -140,7 +130,7 @@ def answered_meanwhile(engine: Engine, ask: Ask) -> list[object]:
     ]
 
 
-def test_a_request_cancelled_during_its_step_gives_its_blocks_back_at_commit(build_engine: Build, ask: Ask) -> None:
+def test_a_request_cancelled_during_its_step_gives_its_blocks_back_at_commit() -> None:
     gate = Gate()
     engine = build_engine(on_run=gate)
     put(engine, ask("a", range(40)))
@@ -153,7 +143,7 @@ def test_a_request_cancelled_during_its_step_gives_its_blocks_back_at_commit(bui
         assert engine.census().referenced == 0
 
 
-def test_a_request_that_arrives_during_a_step_joins_the_next(build_engine: Build, ask: Ask) -> None:
+def test_a_request_that_arrives_during_a_step_joins_the_next() -> None:
     gate = Gate()
     engine = build_engine(on_run=gate)
     put(engine, ask("a", range(40), max_tokens=2))

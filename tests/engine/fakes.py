@@ -3,36 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
-
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.request import Request, SamplingParams, StopRules, TokenEvent
 from twostep.engine.batch import Batch
 from twostep.engine.config import EngineConfig
-from twostep.engine.engine import Engine
+from twostep.engine.engine import Engine, StepResult
 from twostep.engine.fake_runner import FakeModel, FakeRunner
 
 SMALL = FakeModel(vocab_size=97, num_layers=3, num_kv_heads=2, head_dim=4)
-FIRST = Attempt(1)
+ONE = Attempt(1)
 
 
-@pytest.fixture(scope="session")
-def build_engine() -> Callable[..., Engine]:
-    return _build_engine
-
-
-@pytest.fixture(scope="session")
-def ask() -> Callable[..., Request]:
-    return _ask
-
-
-@pytest.fixture(scope="session")
-def run_out() -> Callable[[Engine], list[TokenEvent]]:
-    return _run_out
-
-
-def _build_engine(
+def build_engine(
     *,
     num_blocks: int = 64,
     block_tokens: int = 32,
@@ -47,7 +30,7 @@ def _build_engine(
     return Engine(FakeRunner(model, filled, on_run=on_run), filled, clock=clock, on_layers=on_layers)
 
 
-def _ask(
+def ask(
     name: str,
     prompt: Sequence[int],
     *,
@@ -68,9 +51,34 @@ def _ask(
     )
 
 
-def _run_out(engine: Engine) -> list[TokenEvent]:
-    """Step until there is nothing to compute and return all events."""
+def put(engine: Engine, request: Request) -> None:
+    """Reserve and start a request that the engine serves alone."""
+    engine.reserve(request, growth_tokens=1)
+    engine.start(request.id, attempt=ONE)
+
+
+def drain(engine: Engine) -> list[StepResult]:
+    """Step to the end; release each request as it finishes, as its owner would."""
+    results = []
+    while (result := engine.step()) is not None:
+        results.append(result)
+        for event in result.events:
+            if event.finish:
+                engine.release(event.request)
+    return results
+
+
+def run_out(engine: Engine) -> list[TokenEvent]:
+    """Step to the end, release nothing, and return all events."""
     events: list[TokenEvent] = []
     while (result := engine.step()) is not None:
         events += result.events
     return events
+
+
+def tokens_by_request(results: Sequence[StepResult]) -> dict[str, list[int]]:
+    tokens: dict[str, list[int]] = {}
+    for result in results:
+        for event in result.events:
+            tokens.setdefault(event.request, []).append(event.token)
+    return tokens
