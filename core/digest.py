@@ -26,13 +26,15 @@ def splitmix64(counter: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def word_coefficients(layer: int, num_heads: int, num_words: int, first_head: int = 0) -> Digests:
-    """Return the odd coefficients of one layer as uint64 [head, word]; heads are numbered over all ranks."""
+    """Return the odd coefficients of one layer as read-only uint64 [head, word]; heads are numbered over all ranks."""
     heads = np.arange(first_head, first_head + num_heads, dtype=np.uint64)[:, None]
     words = np.arange(num_words, dtype=np.uint64)[None, :]
     counter = (np.uint64(layer + 1) << np.uint64(44)) | (heads << np.uint64(28)) | words
-    return splitmix64(counter) | np.uint64(1)
+    coefficients = splitmix64(counter) | np.uint64(1)
+    coefficients.setflags(write=False)
+    return coefficients
 
 
 def token_coefficients(first_token: int, num_tokens: int) -> Digests:
@@ -48,3 +50,16 @@ def digest(words: Words, *, layer: int, first_token: int, first_head: int = 0) -
     by_token = token_coefficients(first_token, num_tokens)
     per_token = np.einsum("htw,hw->t", words.astype(np.uint64), by_word)
     return int(np.dot(per_token, by_token))
+
+
+def digest_blocks(words: Words, by_token: Digests, *, first_layer: int, first_head: int = 0) -> Digests:
+    """Return the digests of many blocks in consecutive layers at once, as uint64 [block, layer].
+
+    `words` is [block, layer, head, token, word]; `by_token` [block, token] holds the `token_coefficients` of the blocks'
+    positions, 0 for a token that does not count.
+    """
+    _, num_layers, num_heads, _, num_words = words.shape
+    by_word = np.stack([word_coefficients(first_layer + i, num_heads, num_words, first_head) for i in range(num_layers)])
+    per_token = np.einsum("blhtw,lhw->blt", words.astype(np.uint64), by_word)
+    digests: Digests = np.einsum("blt,bt->bl", per_token, by_token)
+    return digests

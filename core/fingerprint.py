@@ -49,13 +49,17 @@ class Fingerprint:
     def from_dict(cls, values: dict[str, str]) -> "Fingerprint":
         """Rebuild a fingerprint from the wire.
 
-        A field that the peer does not send counts as different (empty), never as equal by default.
+        A field that the peer does not send, or a number that is none, counts as different, never as equal by default.
         """
         filled: dict[str, Any] = {}
         for field in fields(cls):
             value = values.get(field.name, "")
-            filled[field.name] = int(value or -1) if field.type is int else value
+            filled[field.name] = _count(value) if field.type is int else value
         return cls(**filled)
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else -1
 
 
 @dataclass(frozen=True, slots=True)

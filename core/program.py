@@ -6,10 +6,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from twostep.core.config import load
-from twostep.core.errors import ConfigError
+from twostep.core.errors import ConfigError, EngineFault
 from twostep.core.logging import set_up_logging
 
 C = TypeVar("C")
@@ -24,21 +24,40 @@ def run_program(
 ) -> int:
     """Run `serve(config, stop)` until it returns; SIGTERM and SIGINT set `stop`. Returns the process's exit code.
 
-    A ConfigError, from reading the configuration or from `serve`, ends the program with code 2 and one line on stderr.
+    One line on stderr tells why a program ends by itself: a ConfigError, from reading the configuration or from `serve`,
+    with code 2; an EngineFault with code 1.
     """
     try:
         arguments = _parser(name, description).parse_args(argv)
         config = load(config_class, arguments.config, arguments.set)
         set_up_logging(name, log_format=arguments.log_format, level=arguments.log_level)
         asyncio.run(_serve_until_signal(config, serve))
-    except ConfigError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return ConfigError.exit_code
+    except (ConfigError, EngineFault, ExceptionGroup) as raised:
+        reason = _reason(raised)
+        if reason is None:
+            raise
+        print(f"{name}: {reason}", file=sys.stderr)
+        return ConfigError.exit_code if isinstance(reason, ConfigError) else 1
     return 0
 
 
+def _reason(raised: Exception) -> Exception | None:
+    """Return the foreseen error in `raised`, looking into groups; None when anything else is in it, which is a bug."""
+    if not isinstance(raised, ExceptionGroup):
+        return raised if isinstance(raised, ConfigError | EngineFault) else None
+    reasons = [_reason(error) for error in raised.exceptions]
+    return None if None in reasons else reasons[0]
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Raises ConfigError where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
 def _parser(name: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=name, description=description)
+    parser = OneLineParser(prog=name, description=description)
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with this program's configuration")
     parser.add_argument(
         "--set",

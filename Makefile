@@ -1,0 +1,65 @@
+# Everything a person or CI does with this repository. Each target sets up what it needs; nothing is installed twice.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+TYPES := build/types/twostep
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit check check-full fmt lint types proto proto-check model
+
+help:
+	@echo 'make demo        start a prefill and a decode node, ask SmolLM2 a question, print the bill'
+	@echo 'make test        all tests, with real processes and the real model'
+	@echo 'make test-unit   the tests that need neither, in seconds'
+	@echo 'make check       exactly what CI runs: format, lint, types, generated files, all tests'
+	@echo 'make check-full  the same, and what takes long'
+	@echo 'make fmt lint types proto'
+
+demo: model
+	$(BIN)/twostep demo
+
+test: model
+	$(BIN)/python -m pytest -m 'not long'
+
+test-unit: $(INSTALLED)
+	$(BIN)/python -m pytest -m 'not processes and not model and not long'
+
+check: lint types proto-check test
+
+check-full: check
+	$(BIN)/python -m pytest -m long
+
+fmt: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(INSTALLED) $(TYPES)
+	$(BIN)/mypy
+
+proto: $(INSTALLED)
+	PYTHON=$(BIN)/python proto/generate.sh
+
+proto-check: $(INSTALLED)
+	PYTHON=$(BIN)/python proto/generate.sh --check
+
+model: $(INSTALLED)
+	$(BIN)/twostep models pull smollm2
+
+# pip's own settings (PIP_* and its configuration files) decide where packages come from.
+# The build backend is installed first, pinned, so that no unpinned copy of it is fetched to build this package.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "twostep needs Python 3.11 or later, $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --constraint constraints.txt hatchling
+	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[node,dev]'
+	@touch $@
+
+# mypy sees each folder as a module of twostep through this link.
+$(TYPES):
+	mkdir -p $(@D)
+	ln -sfn ../.. $@

@@ -1,0 +1,256 @@
+"""The engine: takes blocks for requests, and steps: schedule, run, commit.
+
+The control thread and the engine thread share it. One short lock guards schedule, commit and every control call; the model
+runs outside of it, so control never waits for a step.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from twostep.core.block_hash import prefix_root
+from twostep.core.clock import Clock
+from twostep.core.errors import InvalidRequest, PromptTooLong, RequestFault, ServingError
+from twostep.core.ids import Attempt, BlockId, RequestId
+from twostep.core.request import FinishReason, Request, TokenEvent
+from twostep.engine.batch import Batch, Chunk
+from twostep.engine.block_pool import BlockPool
+from twostep.engine.config import EngineConfig
+from twostep.engine.ledger import Census, Holder, Ledger
+from twostep.engine.roster import Busy as Busy
+from twostep.engine.roster import Capacity, Roster
+from twostep.engine.runner import Drawn, Runner
+from twostep.engine.scheduler import Limits, plan_step
+from twostep.engine.sequence import Phase, PrefixChain, Sequence
+
+OnBatchLayers = Callable[[Batch, range], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A request's blocks, in the order of its tokens. The first `cached_tokens` tokens are in them already."""
+
+    request: Request
+    table: tuple[BlockId, ...]
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step did.
+
+    `preempted` lists those preempted since the last result. `computed_prompt_tokens` counts forced tokens too; neither a
+    prefix hit nor a handoff computes any.
+    """
+
+    batch: Batch
+    events: tuple[TokenEvent, ...]
+    faults: tuple[tuple[RequestId, ServingError], ...]
+    preempted: tuple[RequestId, ...]
+    computed_prompt_tokens: int
+    num_decode_tokens: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`num_waiting` are reserved or preempted; `queued_tokens` are known but not computed, decodes left out."""
+
+    num_steps: int
+    num_running: int
+    num_waiting: int
+    queued_tokens: int
+
+
+class Engine:
+    """One model and its KV cache. Control calls may come from any thread, `step` from one.
+
+    The engine never releases by itself: a sequence that has drawn its last token rests with its blocks until its owner
+    releases it. `work` is set whenever there may be something to step. `on_layers(batch, layers)` is called on the engine's
+    thread, inside a step, when the KV of `layers` has been written for the whole batch.
+    """
+
+    def __init__(self, runner: Runner, config: EngineConfig, *, clock: Clock, on_layers: OnBatchLayers | None = None) -> None:
+        self.runner = runner
+        self.work = threading.Event()
+        self._clock = clock
+        self._on_layers = on_layers or _ignore_layers
+        self._block_tokens = runner.kv.layout.block_tokens
+        self._limits = Limits(self._block_tokens, config.token_budget, config.min_prefill_tokens)
+        self._lock = threading.Lock()
+        self._pool = BlockPool(runner.kv.num_blocks)
+        self._roster = Roster(self._pool, Capacity(self._block_tokens, self.max_tokens, config.max_batch))
+        self._in_step: frozenset[RequestId] = frozenset()
+        self._preempted: list[RequestId] = []
+        self._num_steps = 0
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest sequence, prompt and answer together, that this engine can hold."""
+        return min(self.runner.geometry.max_model_tokens, self._pool.num_blocks * self._block_tokens)
+
+    def max_prompt_tokens(self, growth_tokens: int = 1) -> int:
+        """Return the longest prompt that can ever be reserved with room for `growth_tokens` more."""
+        room = self._pool.num_blocks * self._block_tokens - growth_tokens
+        return min(self.runner.geometry.max_model_tokens - 1, room)
+
+    def reserve(self, request: Request, *, growth_tokens: int, align_tokens: int | None = None) -> Reservation:
+        """Take blocks for all of `request.tokens` and `growth_tokens` more, those of a known prefix included.
+
+        A prefix hit never covers the last token, whose computation yields the next, and is a multiple of `align_tokens`
+        (itself a multiple of the block size; unset: one block). Raises InvalidRequest or PromptTooLong when the request can
+        never be served, Conflict when its id is known, Busy when there is no room now.
+        """
+        self._require_servable(request, growth_tokens)
+        chain = self._chain_of(request)
+        align_tokens = align_tokens or self._block_tokens
+        with self._lock:
+            sequence = self._roster.admit(
+                request, chain, growth_tokens=growth_tokens, align_tokens=align_tokens, now=self._clock()
+            )
+            return Reservation(request, tuple(sequence.blocks), cached_tokens=sequence.num_computed)
+
+    def start(self, request_id: RequestId, *, attempt: Attempt, max_draws: int | None = None) -> None:
+        """Compute a reserved request here, from its cached prefix on, and draw at most `max_draws` tokens.
+
+        A prefill leg draws one. Events carry `attempt`. Raises LookupError for an unknown request.
+        """
+        with self._lock:
+            sequence = self._roster[request_id]
+            sequence.move_to(Phase.RUNNING)
+            sequence.attempt, sequence.draws_left = attempt, max_draws
+        self.work.set()
+
+    def attach(self, request_id: RequestId, first_token: int, *, attempt: Attempt) -> FinishReason | None:
+        """Decode a reserved request from `first_token` on: the KV of all `request.tokens` is in its blocks.
+
+        Publishes the full blocks of the prompt. Returns why the answer ends with `first_token`, or None when it goes on; no
+        event is emitted for it. Raises LookupError for an unknown request.
+        """
+        with self._lock:
+            sequence = self._roster[request_id]
+            sequence.move_to(Phase.RUNNING)
+            sequence.attempt = attempt
+            sequence.num_computed = sequence.num_tokens
+            self._roster.publish(sequence)
+            finish = self._roster.append(sequence, first_token)
+        self.work.set()
+        return finish
+
+    def release(self, request_id: RequestId) -> bool:
+        """End a request in whatever phase; idempotent. Returns whether it was known.
+
+        Its blocks are free at once, or when the running step commits if that may touch them.
+        """
+        with self._lock:
+            sequence = self._roster.get(request_id)
+            if sequence is None or sequence.phase is Phase.RELEASED:
+                return False
+            sequence.move_to(Phase.RELEASED)
+            if request_id not in self._in_step:
+                self._roster.forget(sequence)
+        self.work.set()
+        return True
+
+    def purge(self, blocks: Iterable[BlockId]) -> None:
+        """Take blocks whose contents are not to be trusted, and all that follows them, out of the prefix cache."""
+        with self._lock:
+            self._pool.purge(blocks)
+
+    def load(self) -> Load:
+        with self._lock:
+            running = self._roster.sequences(Phase.RUNNING)
+            preempted = self._roster.sequences(Phase.PREEMPTED)
+            num_waiting = len(preempted) + len(self._roster.sequences(Phase.RESERVED))
+            queued_tokens = sum(one.num_pending for one in (*running, *preempted) if one.num_pending > 1)
+            return Load(self._num_steps, len(running), num_waiting, queued_tokens)
+
+    def census(self) -> Census:
+        """Count all blocks anew from the block table."""
+        with self._lock:
+            table, alive = self._pool.table(), {one.request.id for one in self._roster.sequences()}
+        return table.census(alive)
+
+    def ledger(self) -> Ledger:
+        """List who holds which blocks, anew from the block table."""
+        with self._lock:
+            now, table = self._clock(), self._pool.table()
+            holders = {one.request.id: Holder(one.phase, now - one.since) for one in self._roster.sequences()}
+        return table.ledger(holders)
+
+    def step(self) -> StepResult | None:
+        """Schedule, run, commit. Returns None when there is nothing to compute. Raises EngineFault."""
+        with self._lock:
+            batch = self._schedule()
+        if batch is None:
+            return None
+        started = self._clock()
+        drawn = self.runner.run(batch, lambda layers: self._on_layers(batch, layers))
+        duration_s = self._clock() - started
+        with self._lock:
+            return self._commit(batch, drawn, duration_s)
+
+    def _schedule(self) -> Batch | None:
+        roster = self._roster
+        roster.resume_preempted()
+        while (plan := plan_step(roster.candidates(), self._limits, num_available=self._pool.num_available)).preempt:
+            roster.preempt(roster[plan.preempt])
+            self._preempted.append(plan.preempt)
+        if not plan.runs:
+            self.work.clear()
+            return None
+        for run in plan.runs:
+            roster.grow(roster[run.request], run.num_new_blocks)
+        self._in_step = frozenset(run.request for run in plan.runs)
+        return Batch(tuple(roster[run.request].chunk(run.num_tokens) for run in plan.runs))
+
+    def _commit(self, batch: Batch, drawn: list[Drawn], duration_s: float) -> StepResult:
+        num_prompt = sum(self._roster[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
+        events: list[TokenEvent] = []
+        faults: list[tuple[RequestId, ServingError]] = []
+        for chunk, result in zip(batch.chunks, drawn, strict=True):
+            sequence = self._roster[chunk.request]
+            if sequence.phase is Phase.RELEASED:
+                self._roster.forget(sequence)
+            elif isinstance(result, RequestFault):
+                sequence.move_to(Phase.RESTING)
+                faults.append((chunk.request, result))
+            else:
+                events += self._advance(sequence, chunk, result)
+        preempted, self._preempted = tuple(self._preempted), []
+        self._in_step = frozenset()
+        self._num_steps += 1
+        num_decode = batch.num_tokens - num_prompt
+        return StepResult(batch, tuple(events), tuple(faults), preempted, num_prompt, num_decode, duration_s)
+
+    def _advance(self, sequence: Sequence, chunk: Chunk, token: int | None) -> list[TokenEvent]:
+        sequence.num_computed = chunk.end
+        self._roster.publish(sequence)
+        if token is None:
+            return []
+        index = sequence.next_index
+        finish = self._roster.append(sequence, token)
+        return [TokenEvent(chunk.request, sequence.attempt, index, token, finish)]
+
+    def _chain_of(self, request: Request) -> PrefixChain:
+        """Hash the request's tokens, before the lock is taken: a long prompt takes milliseconds."""
+        known = self.runner.fingerprint
+        root = prefix_root(known.model, known.weights, known.adapter, request.cache_salt)
+        chain = PrefixChain(root, self._block_tokens)
+        chain.blocks(request.tokens)
+        return chain
+
+    def _require_servable(self, request: Request, growth_tokens: int) -> None:
+        tokens, vocab_size = request.tokens, self.runner.fingerprint.vocab_size
+        if not request.prompt:
+            raise InvalidRequest("the prompt is empty", param="prompt")
+        if min(tokens) < 0 or max(tokens) >= vocab_size:
+            raise InvalidRequest(f"token ids must lie in [0, {vocab_size})", param="prompt")
+        limit = self.max_prompt_tokens(growth_tokens)
+        if len(tokens) > limit:
+            raise PromptTooLong(f"prompt has {len(tokens)} tokens, this node takes {limit}", param="prompt")
+
+
+def _ignore_layers(batch: Batch, layers: range) -> None:
+    """Nobody waits for this engine's layers."""
+    del batch, layers

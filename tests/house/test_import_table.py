@@ -1,0 +1,108 @@
+"""The import table: which room may import which, and what it never imports."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+WEB = frozenset({"starlette", "uvicorn", "fastapi", "httpx", "aiohttp", "requests"})
+MODEL = frozenset({"torch", "transformers", "safetensors", "triton"})
+NIXL = frozenset({"nixl", "nixl_cu12", "nixl_cu13"})
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`imports` are the rooms of ours that it may import, itself aside; `never` are packages that it must not."""
+
+    imports: frozenset[str]
+    never: frozenset[str]
+
+
+def room(imports: str, never: frozenset[str]) -> Room:
+    return Room(frozenset(imports.split()), never | {"kubernetes"})
+
+
+ROOMS = {
+    "core": room("", WEB | MODEL | {"grpc"}),
+    "proto": room("core", WEB | MODEL),
+    "kv_transfer": room("core", WEB | MODEL | {"grpc"}),
+    "engine": room("core", WEB | {"grpc"}),
+    "node": room("core proto kv_transfer engine", WEB | MODEL),
+    "prefill_node": room("core proto kv_transfer engine node", WEB | MODEL),
+    "decode_node": room("core proto kv_transfer engine node", WEB | MODEL),
+    "router": room("core proto", MODEL),
+    "cli": room("core proto kv_transfer engine node prefill_node decode_node router", frozenset({"torch"})),
+}
+
+ONLY_IN = {
+    **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),
+    "yaml": frozenset({"core/config.py"}),
+    "twostep.proto.node_pb2": frozenset({"proto/wire.py", "proto/rpc.py"}),
+    "twostep.proto.node_pb2_grpc": frozenset[str](),
+    "twostep.proto.handoff_pb2": frozenset[str](),
+    "twostep.proto.handoff_pb2_grpc": frozenset[str](),
+}
+"""Modules with few users. Generated modules stop at the gRPC edges: no other file sees a wire type."""
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(path.relative_to(ROOT) for name in ROOMS for path in (ROOT / name).rglob("*.py") if "_pb2" not in path.name)
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Yield every dotted name that `path` may import, wherever in the file the import stands."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "."
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+            yield from (str(argument.value) for argument in node.args if isinstance(argument, ast.Constant))
+
+
+def packages(path: Path) -> set[str]:
+    return {module.partition(".")[0] for module in imported_modules(path)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_room_imports_only_the_rooms_that_the_table_allows(path: Path) -> None:
+    here = path.parts[0]
+    ours = {module.split(".")[1] for module in imported_modules(path) if module.startswith("twostep.")}
+    assert ours <= ROOMS[here].imports | {here}
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_room_never_imports_what_the_table_forbids(path: Path) -> None:
+    assert not packages(path) & ROOMS[path.parts[0]].never
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_modules_with_few_users_are_imported_by_no_others(path: Path) -> None:
+    restricted = set(imported_modules(path)) & ONLY_IN.keys()
+    assert not {module for module in restricted if path.as_posix() not in ONLY_IN[module]}
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_our_rooms_are_imported_under_twostep_and_never_relatively(path: Path) -> None:
+    assert not packages(path) & {*ROOMS, ""}
+
+
+def test_the_wheel_the_type_checker_and_the_linter_know_every_room() -> None:
+    tools = PYPROJECT["tool"]
+    assert set(tools["hatch"]["build"]["targets"]["wheel"]["only-include"]) == set(ROOMS)
+    assert set(tools["mypy"]["packages"]) == {f"twostep.{name}" for name in ROOMS}
+    assert set(tools["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", [name for name, room in ROOMS.items() if "torch" in room.never])
+def test_a_fresh_interpreter_loads_no_torch_for_any_module_of_a_room_that_never_imports_it(room: str) -> None:
+    paths = [path for path in FILES if path.parts[0] == room and path.stem != "__main__"]
+    modules = [".".join(("twostep", *path.with_suffix("").parts)) for path in paths]
+    program = f"import {', '.join(['sys', *modules])}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
