@@ -112,9 +112,7 @@ class StepPlanner:
         )
 
     def _chunk_groups(self, chunks: Sequence[Chunk], starts: Sequence[int]) -> tuple[ChunkGroup, ...]:
-        return tuple(
-            self._chunk_group(chunk, row) for chunk, row in zip(chunks, starts, strict=True) if len(chunk.tokens) > 1
-        )
+        return tuple(self._chunk_group(chunk, row) for chunk, row in zip(chunks, starts, strict=True) if len(chunk.tokens) > 1)
 
     def _chunk_group(self, chunk: Chunk, row: int) -> ChunkGroup:
         num_keys = _round_up(chunk.end, CHUNK_KEYS)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from twostep.core.errors import ConfigError
@@ -13,11 +14,12 @@ CONTROL_TOKEN = 3
 """GGUF's token type of special tokens; ordinary ones have type 1."""
 
 
-def write_tokenizer(fields: Mapping[str, Any], folder: Path) -> None:
-    """Write tokenizer.json and tokenizer_config.json, chat template included, from a GGUF file's metadata `fields`.
+def convert_tokenizer(gguf: Path, folder: Path) -> None:
+    """Write tokenizer.json and tokenizer_config.json, chat template included, of the model in `gguf` into `folder`.
 
     Raises ConfigError for a kind of tokenizer that is not known here: a near miss would mean other token ids, silently.
     """
+    fields = {name: field.contents() for name, field in GGUFReader(gguf).fields.items()}
     build_tokenizer(fields).save(str(folder / "tokenizer.json"))
     text = json.dumps(_tokenizer_config(fields), indent=2, ensure_ascii=False)
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")

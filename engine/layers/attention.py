@@ -42,8 +42,8 @@ class Attention(nn.Module):
         """Return [row, dim] for `hidden` [row, dim]; `pool` is this layer's."""
         num_heads, num_kv_heads = self.shape.num_heads, self.shape.num_kv_heads
         qkv = self.qkv_proj(hidden).view(hidden.shape[0], -1, self.shape.head_dim)
-        query_key, value = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
-        query, key = rotate(query_key, inputs.cos, inputs.sin).split((num_heads, num_kv_heads), dim=1)
+        rotated = rotate(qkv[:, : num_heads + num_kv_heads], inputs.cos, inputs.sin)
+        query, key, value = rotated[:, :num_heads], rotated[:, num_heads:], qkv[:, num_heads + num_kv_heads :]
         attended = attend(query, key, value, pool, inputs.plan)
         projected: Tensor = self.o_proj(attended.flatten(1))
         return projected

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,16 @@ class RopeConfig:
         return f"halves:dim={self.dim}:theta={self.theta}:scaling={scaling}"
 
 
-class Rope(nn.Module):
-    """Holds cosines and sines of all positions; looked up once per step and shared by all layers."""
+class Rope:
+    """Turns positions into cosines and sines, once per step; all layers share them."""
 
-    def __init__(self, config: RopeConfig, max_tokens: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        frequencies = 1.0 / config.theta ** (torch.arange(0, config.dim, 2, dtype=torch.float32) / config.dim)
-        if config.scaling:
-            frequencies = config.scaling.scale(frequencies)
-        angles = torch.outer(torch.arange(max_tokens, dtype=torch.float32), frequencies).repeat(1, 2)
-        self.register_buffer("table", torch.stack((angles.cos(), angles.sin())).to(dtype), persistent=False)
+    def __init__(self, config: RopeConfig) -> None:
+        exponents = torch.arange(0, config.dim, 2, dtype=torch.float32, device="cpu") / config.dim
+        frequencies = 1.0 / config.theta**exponents
+        self._frequencies = config.scaling.scale(frequencies) if config.scaling else frequencies
 
-    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cosines and sines, each [token, 1, dim], for `positions` [token]."""
-        table: Tensor = self.table  # type: ignore[assignment]
-        cos, sin = table[:, positions, None]
-        return cos, sin
+        self._frequencies = self._frequencies.to(positions.device)
+        angles = torch.outer(positions.float(), self._frequencies).repeat(1, 2)[:, None]
+        return angles.cos().to(dtype), angles.sin().to(dtype)

@@ -1,4 +1,4 @@
-"""Converts a Llama GGUF file into a Hugging Face-format folder with bfloat16 weights."""
+"""Converts the weights and the configuration in a Llama GGUF file to Hugging Face's format, in bfloat16."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,6 @@ from gguf import GGUFReader, dequantize
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from twostep.cli.model_store.gguf_tokenizer import write_tokenizer
 from twostep.core.errors import ConfigError
 
 OnTensors = Callable[[int, int], None]
@@ -35,10 +34,10 @@ _LAYER_NAMES = {
 }
 
 
-def convert_gguf(gguf: Path, folder: Path, on_tensors: OnTensors) -> None:
-    """Write config, weights, tokenizer and generation config of the model in `gguf` into the existing `folder`.
+def convert_weights(gguf: Path, folder: Path, on_tensors: OnTensors) -> None:
+    """Write model.safetensors, config.json and generation_config.json of the model in `gguf` into the existing `folder`.
 
-    Raises ConfigError for an architecture, tensor or tokenizer that is not known here.
+    Raises ConfigError for an architecture or tensor that is not known here.
     """
     reader = GGUFReader(gguf)
     fields = {name: field.contents() for name, field in reader.fields.items()}
@@ -48,7 +47,6 @@ def convert_gguf(gguf: Path, folder: Path, on_tensors: OnTensors) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     _write_json(folder / "config.json", _config(fields, is_tied="lm_head.weight" not in weights))
     _write_json(folder / "generation_config.json", _token_ids(fields))
-    write_tokenizer(fields, folder)
 
 
 def _weights(reader: Any, fields: Mapping[str, Any], on_tensors: OnTensors) -> Iterator[tuple[str, torch.Tensor]]:
