@@ -21,7 +21,7 @@ from twostep.engine.model_folder import ModelFolder, open_model_folder
 from twostep.engine.models.causal_lm import ModelFacts
 from twostep.engine.runner import Drawn, OnLayers
 from twostep.engine.sampler import SAMPLER_VERSION, sample
-from twostep.engine.step_plan import StepPlan, StepPlanner
+from twostep.engine.step_plan import StepPlanner
 from twostep.engine.weights import load_model, num_bytes
 from twostep.engine.weights_digest import file_sha256, weights_digest
 
@@ -50,8 +50,14 @@ class TorchRunner:
         self.geometry = _geometry(config, facts, self.kv.num_blocks)
         self.fingerprint = _fingerprint(folder, facts, layout)
 
-    @torch.inference_mode()
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+        draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
+        drawn = iter(draw_tokens(self.logits(batch, on_layers), draws))
+        return [next(drawn) if chunk.draw else None for chunk in batch.chunks]
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
+        """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner.run`."""
         plan = self._planner.plan(batch)
         hidden, inputs = self._model.begin(plan)
         for first in range(0, self._num_layers, self.geometry.layer_group):
@@ -59,20 +65,16 @@ class TorchRunner:
             for layer in layers:
                 hidden = self._model.run_layer(layer, hidden, inputs, self._pools[layer])
             on_layers(layers)
-        return self._draw(batch, plan, hidden)
-
-    def _draw(self, batch: Batch, plan: StepPlan, hidden: Tensor) -> list[Drawn]:
-        draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
-        if not draws:
-            return [None] * len(batch.chunks)
-        drawn = iter(draw_tokens(self._model.logits(hidden[plan.draw_rows]).float(), draws))
-        return [next(drawn) if chunk.draw else None for chunk in batch.chunks]
+        if not plan.num_draws:
+            return hidden.new_empty((0, self.fingerprint.vocab_size), dtype=torch.float32)
+        return self._model.logits(hidden[plan.draw_rows])[: plan.num_draws].float()
 
 
 def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFault]:
     """Return a token for each row of `logits` [row, vocab], or a RequestFault for a row that is not all numbers."""
-    is_sound = logits.isfinite().all(dim=-1).tolist()
-    tokens = sample(logits.nan_to_num(), draws).tolist() if not all(is_sound) else sample(logits, draws).tolist()
+    # One pass: a single NaN or infinity makes its row's sum one too.
+    is_sound = logits.sum(dim=-1).isfinite().tolist()
+    tokens = sample(logits if all(is_sound) else logits.nan_to_num(), draws).tolist()
     return [
         token if sound else RequestFault("the model gave logits that are no numbers (NaN or infinite)")
         for token, sound in zip(tokens, is_sound, strict=True)
