@@ -50,3 +50,16 @@ def digest(words: Words, *, layer: int, first_token: int, first_head: int = 0) -
     by_token = token_coefficients(first_token, num_tokens)
     per_token = np.einsum("htw,hw->t", words.astype(np.uint64), by_word)
     return int(np.dot(per_token, by_token))
+
+
+def digest_blocks(words: Words, by_token: Digests, *, first_layer: int, first_head: int = 0) -> Digests:
+    """Return the digests of many blocks in consecutive layers at once, as uint64 [block, layer].
+
+    `words` is [block, layer, head, token, word]; `by_token` [block, token] holds the `token_coefficients` of the blocks'
+    positions, 0 for a token that does not count.
+    """
+    _, num_layers, num_heads, _, num_words = words.shape
+    by_word = np.stack([word_coefficients(first_layer + i, num_heads, num_words, first_head) for i in range(num_layers)])
+    per_token = np.einsum("blhtw,lhw->blt", words.astype(np.uint64), by_word)
+    digests: Digests = np.einsum("blt,bt->bl", per_token, by_token)
+    return digests

@@ -1,34 +1,14 @@
 """What the handoff asks of a node's KV memory, as a Protocol: copy a landed piece into blocks, and digest blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from twostep.core.digest import Digests
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
+from twostep.core.landed_piece import LandedPiece as LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
-
-
-@dataclass(frozen=True, slots=True)
-class LandedPiece:
-    """Some of P's blocks, in some layers, as they lie in a landing extent.
-
-    `source_blocks` counts P's blocks within `missing`; `num_slots` and `source_block_tokens` give the extent's shape
-    `[layer][slot][kv_head][token][k|v][dim]`.
-    """
-
-    layers: range
-    source_blocks: range
-    missing: TokenRange
-    source_block_tokens: int
-    num_slots: int
-
-    def tokens_of(self, source_block: int) -> TokenRange:
-        """Return the positions that P's block number `source_block` of the range holds; the last may be partial."""
-        start = self.missing.start + source_block * self.source_block_tokens
-        return TokenRange(start, min(start + self.source_block_tokens, self.missing.end))
 
 
 class KVMemory(Protocol):

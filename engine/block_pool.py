@@ -1,0 +1,125 @@
+"""Which block is whose: reference counts, the prefix cache, and what is evicted next. Accounting only, no memory.
+
+Not safe for threads by itself: the engine's lock guards it.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from twostep.core.ids import BlockHash, BlockId, RequestId
+from twostep.engine.ledger import BlockTable
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The blocks an owner was given, in the order of its tokens; the first `num_cached` hold a known prefix."""
+
+    blocks: tuple[BlockId, ...]
+    num_cached: int
+
+
+class BlockPool:
+    """`num_blocks` blocks. A block's reference count is its number of owners.
+
+    A freed block keeps its hash: it can be hit until it is reused. Blocks without a hash are reused first, lowest id
+    first, since neighbours travel in one write; then the findable ones, least recently freed first.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self._owners: list[tuple[RequestId, ...]] = [()] * num_blocks
+        self._generations = [0] * num_blocks
+        self._hashes: dict[BlockId, BlockHash] = {}
+        self._by_hash: dict[BlockHash, BlockId] = {}
+        self._free = [BlockId(block) for block in range(num_blocks)]
+        self._evictable: OrderedDict[BlockId, None] = OrderedDict()
+        self._held: dict[RequestId, list[BlockId]] = {}
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self._owners)
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that nobody references, findable ones included."""
+        return len(self._free) + len(self._evictable)
+
+    def generation(self, block: BlockId) -> int:
+        """Return how often the block has been given out for new contents."""
+        return self._generations[block]
+
+    def table(self) -> BlockTable:
+        """Return a picture of the pool at this moment."""
+        return BlockTable(tuple(self._owners), dict(self._hashes))
+
+    def reserve(self, owner: RequestId, prefix: Sequence[BlockHash], num_blocks: int, *, spare: int = 0) -> Holding | None:
+        """Reference the longest known part of `prefix` and take fresh blocks up to `num_blocks`, in one step.
+
+        Returns None, and takes nothing, when fewer than `spare` blocks would stay available. Raises ValueError when the
+        owner holds blocks already.
+        """
+        if owner in self._held:
+            raise ValueError(f"{owner} holds blocks already")
+        hits = [self._by_hash[known] for known in takewhile(self._by_hash.__contains__, prefix[:num_blocks])]
+        num_idle_hits = sum(not self._owners[block] for block in hits)
+        if num_blocks - len(hits) + num_idle_hits + spare > self.num_available:
+            return None
+        self._held[owner] = []
+        self._reference(owner, hits)
+        self.grow(owner, num_blocks - len(hits))
+        return Holding(tuple(self._held[owner]), len(hits))
+
+    def grow(self, owner: RequestId, num_blocks: int) -> list[BlockId]:
+        """Take `num_blocks` more blocks for `owner`. Raises ValueError, and takes nothing, when there are fewer."""
+        if num_blocks > self.num_available:
+            raise ValueError(f"{num_blocks} blocks wanted, {self.num_available} are available")
+        blocks = [self._take() for _ in range(num_blocks)]
+        self._reference(owner, blocks)
+        return blocks
+
+    def release(self, owner: RequestId) -> None:
+        """Drop all references of `owner`. Of a chain, its end is evicted first."""
+        for block in reversed(self._held.pop(owner)):
+            self._owners[block] = tuple(other for other in self._owners[block] if other != owner)
+            if not self._owners[block]:
+                self._give_back(block)
+
+    def publish(self, block: BlockId, known_as: BlockHash) -> None:
+        """Make a referenced, fully computed block findable. Of equal blocks only the first is."""
+        if known_as not in self._by_hash and block not in self._hashes:
+            self._hashes[block] = known_as
+            self._by_hash[known_as] = block
+
+    def forget(self, blocks: Iterable[BlockId]) -> None:
+        """Make blocks unfindable, and so whatever follows them in a chain: their contents are not to be trusted."""
+        for block in blocks:
+            known_as = self._hashes.pop(block, None)
+            if known_as is None:
+                continue
+            del self._by_hash[known_as]
+            if block in self._evictable:
+                del self._evictable[block]
+                heapq.heappush(self._free, block)
+
+    def _reference(self, owner: RequestId, blocks: Iterable[BlockId]) -> None:
+        for block in blocks:
+            self._evictable.pop(block, None)
+            self._owners[block] += (owner,)
+            self._held[owner].append(block)
+
+    def _take(self) -> BlockId:
+        if self._free:
+            block = heapq.heappop(self._free)
+        else:
+            block, _ = self._evictable.popitem(last=False)
+            del self._by_hash[self._hashes.pop(block)]
+        self._generations[block] += 1
+        return block
+
+    def _give_back(self, block: BlockId) -> None:
+        if block in self._hashes:
+            self._evictable[block] = None
+        else:
+            heapq.heappush(self._free, block)

@@ -1,0 +1,126 @@
+"""A runner without a model: its next token is a hash of what lies in the KV blocks, so a wrong byte changes the answer.
+
+Like attention, the KV of a token in one layer depends on the KV of all tokens up to it in the layer below, as it lies in
+the blocks at that moment. All is integer arithmetic: neither chunking nor block size nor batch mates change a bit.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from twostep.core.block_hash import HASH_SCHEME, SALT_RULE
+from twostep.core.digest import DIGEST_VERSION, Digests, Words, splitmix64, token_coefficients, word_coefficients
+from twostep.core.fingerprint import Fingerprint, Geometry
+from twostep.core.kv_layout import KVLayout
+from twostep.core.ticket import TokenRange
+from twostep.engine.batch import Batch, Chunk, Draw
+from twostep.engine.config import EngineConfig
+from twostep.engine.kv_cache import HostKVCache
+from twostep.engine.runner import Drawn, OnLayers
+
+
+@dataclass(frozen=True, slots=True)
+class FakeModel:
+    """What the fake model looks like. A step takes `step_s`, and `token_s` more for each of its tokens.
+
+    With `eos_after` set, output number `eos_after` (from 0) and every later one is `eos_id`.
+    """
+
+    vocab_size: int = 1000
+    num_layers: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 8
+    max_model_tokens: int = 8192
+    eos_id: int = 0
+    eos_after: int | None = None
+    step_s: float = 0.0
+    token_s: float = 0.0
+
+
+class FakeRunner:
+    """Implements `Runner` with numpy alone.
+
+    `on_run` is called with each batch before it is computed: tests pause there, or raise.
+    """
+
+    def __init__(self, model: FakeModel, config: EngineConfig, *, on_run: Callable[[Batch], None] | None = None) -> None:
+        layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, config.block_tokens, config.dtype)
+        self.kv = HostKVCache(layout, max(1, config.kv_bytes // layout.block_bytes))
+        self.fingerprint = _fingerprint(model, layout)
+        self.geometry = Geometry(
+            block_tokens=config.block_tokens,
+            max_model_tokens=min(config.max_model_tokens or model.max_model_tokens, model.max_model_tokens),
+            layer_group=config.layer_group,
+            first_head=0,
+            end_head=model.num_kv_heads,
+        )
+        self._model = model
+        self._on_run = on_run
+
+    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+        if self._on_run:
+            self._on_run(batch)
+        time.sleep(self._model.step_s + self._model.token_s * batch.num_tokens)
+        states = [_token_states(chunk) for chunk in batch.chunks]
+        for first in range(0, self._model.num_layers, self.geometry.layer_group):
+            layers = range(first, min(first + self.geometry.layer_group, self._model.num_layers))
+            for layer in layers:
+                states = [self._write(layer, *pair) for pair in zip(batch.chunks, states, strict=True)]
+            on_layers(layers)
+        return [self._draw(chunk, chunk.draw) if chunk.draw else None for chunk in batch.chunks]
+
+    def _write(self, layer: int, chunk: Chunk, states: Digests) -> Digests:
+        """Write one layer's KV of a chunk and return the states [token] of the layer above."""
+        words = self._words(layer, states)
+        blocks, offsets = np.divmod(np.arange(chunk.start, chunk.end), self.kv.layout.block_tokens)
+        self.kv.words[layer][np.asarray(chunk.blocks)[blocks], :, offsets] = words
+        before = self.kv.digest(range(layer, layer + 1), TokenRange(0, chunk.start), chunk.blocks).sum(dtype=np.uint64)
+        by_word = word_coefficients(layer, *words.shape[1:])
+        by_token = token_coefficients(chunk.start, len(chunk.tokens))
+        per_token = np.einsum("thw,hw->t", words.astype(np.uint64), by_word) * by_token
+        return splitmix64(states ^ splitmix64(before + np.cumsum(per_token, dtype=np.uint64)))
+
+    def _words(self, layer: int, states: Digests) -> Words:
+        """Return the KV words [token, head, word] that follow from the states [token]."""
+        heads, num_words = self._model.num_kv_heads, self.kv.layout.head_token_bytes // 4
+        places = np.arange(heads * num_words, dtype=np.uint64).reshape(heads, num_words) + np.uint64(layer << 32)
+        return (splitmix64(states[:, None, None] ^ splitmix64(places)) >> np.uint64(32)).astype(np.uint32)
+
+    def _draw(self, chunk: Chunk, draw: Draw) -> int:
+        model = self._model
+        if model.eos_after is not None and draw.index >= model.eos_after:
+            return model.eos_id
+        contents = self.kv.digest(range(model.num_layers), TokenRange(0, chunk.end), chunk.blocks)
+        seen = contents.sum(axis=1, dtype=np.uint64).tobytes()
+        if draw.sampling.temperature > 0:
+            seen += f"{draw.sampling.seed}:{draw.choice}:{draw.index}".encode()
+        return int.from_bytes(blake2b(seen, digest_size=8).digest(), "little") % model.vocab_size
+
+
+def _token_states(chunk: Chunk) -> Digests:
+    """Return what the lowest layer knows of each token: its id and position, as uint64 [token]."""
+    positions = np.arange(chunk.start, chunk.end, dtype=np.uint64)
+    return splitmix64(np.asarray(chunk.tokens, dtype=np.uint64) ^ splitmix64(positions))
+
+
+def _fingerprint(model: FakeModel, layout: KVLayout) -> Fingerprint:
+    contents = astuple(model)[: -len(("step_s", "token_s"))]
+    return Fingerprint(
+        model="fake",
+        weights=blake2b(repr(contents).encode(), digest_size=16).hexdigest(),
+        tokenizer="fake",
+        layout=layout.layout_id,
+        dtype=layout.dtype,
+        num_layers=model.num_layers,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        vocab_size=model.vocab_size,
+        rope="none",
+        sampler="fake",
+        hash_scheme=HASH_SCHEME,
+        salt_rule=SALT_RULE,
+        digest=DIGEST_VERSION,
+    )

@@ -1,0 +1,104 @@
+"""One request inside the engine: its tokens, how many of them are in the KV cache, its blocks, its phase."""
+
+import enum
+from dataclasses import dataclass, field
+
+from twostep.core.block_hash import HASH_BLOCK_TOKENS, hash_chain
+from twostep.core.ids import Attempt, BlockHash, BlockId
+from twostep.core.request import Request
+from twostep.engine.batch import Chunk, Draw
+
+
+NOT_STARTED = Attempt(0)
+
+
+class Phase(enum.StrEnum):
+    RESERVED = "reserved"
+    """Holds blocks; waits to be started, or for its KV to be attached."""
+    RUNNING = "running"
+    """Catches up with its tokens and draws the next."""
+    PREEMPTED = "preempted"
+    """Holds no blocks; waits until there are enough to compute it again."""
+    RESTING = "resting"
+    """Has drawn its last token here, or has failed; keeps its blocks until it is released."""
+    RELEASED = "released"
+    """Gone, but the running step may still touch its blocks: they are freed when it commits."""
+
+
+LEGAL_MOVES = {
+    Phase.RESERVED: {Phase.RUNNING, Phase.RESTING, Phase.RELEASED},
+    Phase.RUNNING: {Phase.PREEMPTED, Phase.RESTING, Phase.RELEASED},
+    Phase.PREEMPTED: {Phase.RUNNING, Phase.RELEASED},
+    Phase.RESTING: {Phase.RELEASED},
+    Phase.RELEASED: set[Phase](),
+}
+
+
+class PrefixChain:
+    """The hashes of a growing token sequence's full blocks, each made once."""
+
+    def __init__(self, root: BlockHash, block_tokens: int) -> None:
+        self._root = root
+        self._hashes_per_block = block_tokens // HASH_BLOCK_TOKENS
+        self._hashes: list[BlockHash] = []
+
+    def blocks(self, tokens: list[int]) -> list[BlockHash]:
+        """Return the hash of every full block of `tokens`, which must continue those given before."""
+        if len(tokens) // HASH_BLOCK_TOKENS > len(self._hashes):
+            parent = self._hashes[-1] if self._hashes else self._root
+            self._hashes += hash_chain(parent, tokens[len(self._hashes) * HASH_BLOCK_TOKENS :])
+        return self._hashes[self._hashes_per_block - 1 :: self._hashes_per_block]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """What the engine knows of one request. The rule: `num_computed` catches up with `num_tokens`.
+
+    `arrival` orders requests, `since` is when it reserved, `draws_left` how many more tokens it may draw on this node.
+    """
+
+    request: Request
+    chain: PrefixChain
+    arrival: int
+    since: float
+    blocks: list[BlockId]
+    num_computed: int
+    num_published: int
+    tokens: list[int] = field(init=False)
+    phase: Phase = Phase.RESERVED
+    attempt: Attempt = NOT_STARTED
+    draws_left: int | None = None
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.tokens)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens known but not in the KV cache."""
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def next_index(self) -> int:
+        """The output number, from 0, of the token that is drawn next."""
+        return len(self.tokens) - len(self.request.prompt)
+
+    def move_to(self, phase: Phase) -> None:
+        """Raises ValueError when the table of legal moves does not hold the move."""
+        if phase not in LEGAL_MOVES[self.phase]:
+            raise ValueError(f"{self.request.id} cannot go from {self.phase} to {phase}")
+        self.phase = phase
+
+    def chunk(self, num_tokens: int) -> Chunk:
+        """Return the next `num_tokens` pending tokens as a part of a batch; the one that catches up asks for a draw."""
+        end = self.num_computed + num_tokens
+        return Chunk(
+            request=self.request.id,
+            tokens=tuple(self.tokens[self.num_computed : end]),
+            start=self.num_computed,
+            blocks=tuple(self.blocks),
+            draw=Draw(self.request.sampling, self.next_index) if end == len(self.tokens) else None,
+        )
