@@ -54,15 +54,24 @@ class BlockPool:
         """Return a picture of the pool at this moment."""
         return BlockTable(tuple(self._owners), dict(self._hashes))
 
-    def reserve(self, owner: RequestId, prefix: Sequence[BlockHash], num_blocks: int, *, spare: int = 0) -> Holding | None:
+    def reserve(
+        self,
+        owner: RequestId,
+        prefix: Sequence[BlockHash],
+        num_blocks: int,
+        *,
+        hit_step: int = 1,
+        spare: int = 0,
+    ) -> Holding | None:
         """Reference the longest known part of `prefix` and take fresh blocks up to `num_blocks`, in one step.
 
-        Returns None, and takes nothing, when fewer than `spare` blocks would stay available. Raises ValueError when the
-        owner holds blocks already.
+        A hit is a multiple of `hit_step` blocks. Returns None, and takes nothing, when fewer than `spare` blocks would stay
+        available. Raises ValueError when the owner holds blocks already.
         """
         if owner in self._held:
             raise ValueError(f"{owner} holds blocks already")
         hits = [self._by_hash[known] for known in takewhile(self._by_hash.__contains__, prefix[:num_blocks])]
+        hits = hits[: len(hits) // hit_step * hit_step]
         num_idle_hits = sum(not self._owners[block] for block in hits)
         if num_blocks - len(hits) + num_idle_hits + spare > self.num_available:
             return None
@@ -92,8 +101,8 @@ class BlockPool:
             self._hashes[block] = known_as
             self._by_hash[known_as] = block
 
-    def forget(self, blocks: Iterable[BlockId]) -> None:
-        """Make blocks unfindable, and so whatever follows them in a chain: their contents are not to be trusted."""
+    def purge(self, blocks: Iterable[BlockId]) -> None:
+        """Make blocks unfindable, and so whatever follows them in a prefix: their contents are not to be trusted."""
         for block in blocks:
             known_as = self._hashes.pop(block, None)
             if known_as is None:

@@ -64,24 +64,29 @@ class FakeRunner:
         if self._on_run:
             self._on_run(batch)
         time.sleep(self._model.step_s + self._model.token_s * batch.num_tokens)
+        seen = [self._seen(TokenRange(0, chunk.start), chunk) for chunk in batch.chunks]
         states = [_token_states(chunk) for chunk in batch.chunks]
         for first in range(0, self._model.num_layers, self.geometry.layer_group):
             layers = range(first, min(first + self.geometry.layer_group, self._model.num_layers))
             for layer in layers:
-                states = [self._write(layer, *pair) for pair in zip(batch.chunks, states, strict=True)]
+                states = [self._write(layer, *each) for each in zip(batch.chunks, seen, states, strict=True)]
             on_layers(layers)
         return [self._draw(chunk, chunk.draw) if chunk.draw else None for chunk in batch.chunks]
 
-    def _write(self, layer: int, chunk: Chunk, states: Digests) -> Digests:
+    def _seen(self, tokens: TokenRange, chunk: Chunk) -> Digests:
+        """Return a hash of the KV of `tokens` as it lies in the chunk's blocks, as uint64 [layer]."""
+        by_block = self.kv.digest(range(self._model.num_layers), tokens, chunk.blocks)
+        return np.asarray(by_block.sum(axis=1, dtype=np.uint64))
+
+    def _write(self, layer: int, chunk: Chunk, seen: Digests, states: Digests) -> Digests:
         """Write one layer's KV of a chunk and return the states [token] of the layer above."""
         words = self._words(layer, states)
         blocks, offsets = np.divmod(np.arange(chunk.start, chunk.end), self.kv.layout.block_tokens)
         self.kv.words[layer][np.asarray(chunk.blocks)[blocks], :, offsets] = words
-        before = self.kv.digest(range(layer, layer + 1), TokenRange(0, chunk.start), chunk.blocks).sum(dtype=np.uint64)
         by_word = word_coefficients(layer, *words.shape[1:])
         by_token = token_coefficients(chunk.start, len(chunk.tokens))
         per_token = np.einsum("thw,hw->t", words.astype(np.uint64), by_word) * by_token
-        return splitmix64(states ^ splitmix64(before + np.cumsum(per_token, dtype=np.uint64)))
+        return splitmix64(states ^ splitmix64(seen[layer] + np.cumsum(per_token, dtype=np.uint64)))
 
     def _words(self, layer: int, states: Digests) -> Words:
         """Return the KV words [token, head, word] that follow from the states [token]."""
@@ -93,8 +98,7 @@ class FakeRunner:
         model = self._model
         if model.eos_after is not None and draw.index >= model.eos_after:
             return model.eos_id
-        contents = self.kv.digest(range(model.num_layers), TokenRange(0, chunk.end), chunk.blocks)
-        seen = contents.sum(axis=1, dtype=np.uint64).tobytes()
+        seen = self._seen(TokenRange(0, chunk.end), chunk).tobytes()
         if draw.sampling.temperature > 0:
             seen += f"{draw.sampling.seed}:{draw.choice}:{draw.index}".encode()
         return int.from_bytes(blake2b(seen, digest_size=8).digest(), "little") % model.vocab_size

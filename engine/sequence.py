@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from twostep.core.block_hash import HASH_BLOCK_TOKENS, hash_chain
 from twostep.core.ids import Attempt, BlockHash, BlockId
-from twostep.core.request import Request
+from twostep.core.request import FinishReason, Request
 from twostep.engine.batch import Chunk, Draw
-
 
 NOT_STARTED = Attempt(0)
 
@@ -26,12 +25,15 @@ class Phase(enum.StrEnum):
 
 
 LEGAL_MOVES = {
-    Phase.RESERVED: {Phase.RUNNING, Phase.RESTING, Phase.RELEASED},
+    Phase.RESERVED: {Phase.RUNNING, Phase.RELEASED},
     Phase.RUNNING: {Phase.PREEMPTED, Phase.RESTING, Phase.RELEASED},
     Phase.PREEMPTED: {Phase.RUNNING, Phase.RELEASED},
     Phase.RESTING: {Phase.RELEASED},
     Phase.RELEASED: set[Phase](),
 }
+
+
+Tokens = list[int] | tuple[int, ...]
 
 
 class PrefixChain:
@@ -42,7 +44,7 @@ class PrefixChain:
         self._hashes_per_block = block_tokens // HASH_BLOCK_TOKENS
         self._hashes: list[BlockHash] = []
 
-    def blocks(self, tokens: list[int]) -> list[BlockHash]:
+    def blocks(self, tokens: Tokens) -> list[BlockHash]:
         """Return the hash of every full block of `tokens`, which must continue those given before."""
         if len(tokens) // HASH_BLOCK_TOKENS > len(self._hashes):
             parent = self._hashes[-1] if self._hashes else self._root
@@ -54,16 +56,17 @@ class PrefixChain:
 class Sequence:
     """What the engine knows of one request. The rule: `num_computed` catches up with `num_tokens`.
 
-    `arrival` orders requests, `since` is when it reserved, `draws_left` how many more tokens it may draw on this node.
+    `arrival` orders requests, `since` is when it reserved, `draws_left` how many more tokens it may draw on this
+    node (None: as many as its stop rules allow), `num_published` how many of its blocks are in the prefix cache.
     """
 
     request: Request
     chain: PrefixChain
     arrival: int
     since: float
-    blocks: list[BlockId]
-    num_computed: int
-    num_published: int
+    blocks: list[BlockId] = field(default_factory=list)
+    num_computed: int = 0
+    num_published: int = 0
     tokens: list[int] = field(init=False)
     phase: Phase = Phase.RESERVED
     attempt: Attempt = NOT_STARTED
@@ -86,11 +89,23 @@ class Sequence:
         """The output number, from 0, of the token that is drawn next."""
         return len(self.tokens) - len(self.request.prompt)
 
+    def num_prompt_tokens(self, chunk: Chunk) -> int:
+        """Return how many of the chunk's tokens the request came with: prompt and forced output."""
+        return max(0, min(chunk.end, len(self.request.tokens)) - chunk.start)
+
     def move_to(self, phase: Phase) -> None:
         """Raises ValueError when the table of legal moves does not hold the move."""
         if phase not in LEGAL_MOVES[self.phase]:
             raise ValueError(f"{self.request.id} cannot go from {self.phase} to {phase}")
         self.phase = phase
+
+    def append(self, token: int) -> FinishReason | None:
+        """Append the drawn token and return why the answer ends with it by the request's own rules, if it does."""
+        finish = self.request.stop.finish_reason(token, self.next_index)
+        self.tokens.append(token)
+        if self.draws_left is not None:
+            self.draws_left -= 1
+        return finish
 
     def chunk(self, num_tokens: int) -> Chunk:
         """Return the next `num_tokens` pending tokens as a part of a batch; the one that catches up asks for a draw."""

@@ -1,0 +1,145 @@
+"""Which requests live in this engine, and the moves between their phases that take, publish or give back blocks.
+
+Not safe for threads by itself: the engine's lock guards it.
+"""
+
+from dataclasses import dataclass
+
+from twostep.core.errors import Conflict
+from twostep.core.ids import BlockHash, RequestId
+from twostep.core.request import FinishReason, Request
+from twostep.engine.block_pool import BlockPool
+from twostep.engine.scheduler import Candidate
+from twostep.engine.sequence import Phase, PrefixChain, Sequence
+
+PLACED = frozenset({Phase.RESERVED, Phase.RUNNING, Phase.PREEMPTED})
+"""The phases in which a request has a place in the batch."""
+
+
+class Busy(Exception):
+    """There is no room for the request now; there will be when others have been released."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """`max_tokens` is the longest sequence, prompt and answer together; `max_batch` counts places."""
+
+    block_tokens: int
+    max_tokens: int
+    max_batch: int
+
+
+class Roster:
+    """The living sequences by id, and the pool their blocks come from."""
+
+    def __init__(self, pool: BlockPool, capacity: Capacity) -> None:
+        self._pool = pool
+        self._capacity = capacity
+        self._sequences: dict[RequestId, Sequence] = {}
+        self._num_arrived = 0
+
+    def __getitem__(self, request_id: RequestId) -> Sequence:
+        """Raises LookupError for an unknown request."""
+        return self._sequences[request_id]
+
+    def get(self, request_id: RequestId) -> Sequence | None:
+        return self._sequences.get(request_id)
+
+    def sequences(self, *phases: Phase) -> list[Sequence]:
+        """Return the sequences in any of `phases`, or all, in order of arrival."""
+        return [one for one in self._sequences.values() if not phases or one.phase in phases]
+
+    def candidates(self) -> list[Candidate]:
+        """Return what the scheduler needs to know of each running sequence."""
+        size = self._capacity.block_tokens
+        return [
+            Candidate(one.request.id, one.arrival, one.num_computed, one.num_tokens, len(one.blocks) * size)
+            for one in self.sequences(Phase.RUNNING)
+        ]
+
+    def admit(self, request: Request, chain: PrefixChain, *, growth_tokens: int, align_tokens: int, now: float) -> Sequence:
+        """Take a place, and blocks for all of `request.tokens` and `growth_tokens` more. Raises Conflict or Busy."""
+        self._require_place(request.id)
+        self._num_arrived += 1
+        sequence = Sequence(request, chain, self._num_arrived, now)
+        if not self._take_blocks(sequence, sequence.num_tokens + growth_tokens, align_tokens):
+            raise Busy(f"{self._pool.num_available} of {self._pool.num_blocks} blocks are available")
+        self._sequences[request.id] = sequence
+        return sequence
+
+    def append(self, sequence: Sequence, token: int) -> FinishReason | None:
+        """Append a drawn token; a sequence that has drawn its last one here comes to rest. Returns why, if it is at its end.
+
+        An answer that would go on here ends at the longest sequence that this engine can hold.
+        """
+        finish = sequence.append(token)
+        if not finish and sequence.draws_left != 0 and sequence.num_tokens >= self._capacity.max_tokens:
+            finish = FinishReason.LENGTH
+        if finish or sequence.draws_left == 0:
+            sequence.move_to(Phase.RESTING)
+        return finish
+
+    def publish(self, sequence: Sequence) -> None:
+        """Make the sequence's full computed blocks findable."""
+        num_full = sequence.num_computed // self._capacity.block_tokens
+        if num_full > sequence.num_published:
+            hashes = sequence.chain.blocks(sequence.tokens)
+            for i in range(sequence.num_published, num_full):
+                self._pool.publish(sequence.blocks[i], hashes[i])
+            sequence.num_published = num_full
+
+    def grow(self, sequence: Sequence, num_blocks: int) -> None:
+        sequence.blocks += self._pool.grow(sequence.request.id, num_blocks)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take all blocks from a running sequence; those it has published can be hit when it is resumed."""
+        sequence.move_to(Phase.PREEMPTED)
+        self._pool.release(sequence.request.id)
+        sequence.blocks = []
+        sequence.num_computed = sequence.num_published = 0
+
+    def resume_preempted(self) -> None:
+        """Give blocks back to preempted sequences, oldest first, none before all older ones have theirs."""
+        for sequence in self.sequences(Phase.PREEMPTED):
+            num_tokens = min(sequence.num_tokens + self._capacity.block_tokens, self._capacity.max_tokens)
+            if not self._take_blocks(sequence, num_tokens, align_tokens=self._capacity.block_tokens):
+                return
+            sequence.move_to(Phase.RUNNING)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Drop a released sequence and its references."""
+        del self._sequences[sequence.request.id]
+        if sequence.blocks:
+            self._pool.release(sequence.request.id)
+
+    def _take_blocks(self, sequence: Sequence, num_tokens: int, align_tokens: int) -> bool:
+        """Reference the known prefix and fresh blocks for `num_tokens`; one block stays for each running sequence to grow."""
+        size = self._capacity.block_tokens
+        holding = self._pool.reserve(
+            sequence.request.id,
+            self._usable_prefix(sequence),
+            -(-num_tokens // size),
+            hit_step=align_tokens // size,
+            spare=len(self.sequences(Phase.RUNNING)),
+        )
+        if holding is None:
+            return False
+        sequence.blocks = list(holding.blocks)
+        sequence.num_published = holding.num_cached
+        sequence.num_computed = holding.num_cached * size
+        return True
+
+    def _usable_prefix(self, sequence: Sequence) -> list[BlockHash]:
+        """The last token is always computed: its logits give the next."""
+        return sequence.chain.blocks(sequence.tokens)[: (sequence.num_tokens - 1) // self._capacity.block_tokens]
+
+    def _require_place(self, request_id: RequestId) -> None:
+        known = self.get(request_id)
+        if known and known.phase is not Phase.RELEASED:
+            raise Conflict(f"request {request_id} is known here already: it is {known.phase}")
+        if known:
+            raise Busy(f"request {request_id} is being released")
+        if self.sequences(Phase.PREEMPTED):
+            raise Busy("preempted requests wait for blocks")
+        if len(self.sequences(*PLACED)) >= self._capacity.max_batch:
+            raise Busy(f"all {self._capacity.max_batch} places are taken")
