@@ -1,6 +1,5 @@
 """Decides which requests still have a living router: each heartbeat lists all of them, and silence ends them all."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from twostep.core.clock import Clock
@@ -70,14 +69,14 @@ class Leases:
             unknown=tuple(sorted(beat.live - lease.misses.keys())),
         )
 
-    def expire(self) -> tuple[RequestId, ...]:
-        """Forget the routers that were silent for a whole lease and return the requests they leave behind."""
+    def expire(self) -> dict[RouterId, tuple[RequestId, ...]]:
+        """Forget the routers that were silent for a whole lease; returns them with the requests they leave behind."""
         now = self._clock()
         silent = [router for router, lease in self._leases.items() if now - lease.heard_at > lease.lease_s]
-        return tuple(request for router in silent for request in self._forget(router))
+        return {router: self._forget(router) for router in silent}
 
-    def _forget(self, router: RouterId) -> Iterable[RequestId]:
-        orphans = self._leases.pop(router).misses
+    def _forget(self, router: RouterId) -> tuple[RequestId, ...]:
+        orphans = tuple(self._leases.pop(router).misses)
         for request in orphans:
             del self._routers[request]
         return orphans

@@ -68,8 +68,8 @@ def test_all_requests_of_a_silent_router_end_and_those_of_the_other_live() -> No
     clock.now = 9.0
     leases.hear(beat(1, B, router=R2))
     clock.now = 10.5
-    assert leases.expire() == (A,)
-    assert leases.expire() == ()
+    assert leases.expire() == {R1: (A,)}
+    assert leases.expire() == {}
 
 
 def test_a_lease_counts_from_receipt_and_lasts_as_long_as_the_router_asked() -> None:
@@ -78,9 +78,9 @@ def test_a_lease_counts_from_receipt_and_lasts_as_long_as_the_router_asked() -> 
     leases.own(A, R1)
     leases.hear(Heartbeat(R1, 1, 3.0, frozenset({A})))
     clock.now = 3.0
-    assert leases.expire() == ()
+    assert leases.expire() == {}
     clock.now = 3.1
-    assert leases.expire() == (A,)
+    assert leases.expire() == {R1: (A,)}
 
 
 def test_a_request_that_ended_is_neither_missed_nor_expired() -> None:
@@ -91,4 +91,4 @@ def test_a_request_that_ended_is_neither_missed_nor_expired() -> None:
     leases.disown(A)
     assert leases.hear(beat(1)).abandoned == ()
     clock.now = 11.0
-    assert leases.expire() == ()
+    assert leases.expire() == {R1: ()}
