@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from twostep.core.errors import StaleLeg, TransferFailed, TransferTimeout
+from twostep.core.errors import NodeUnavailable, StaleLeg, TransferFailed, TransferTimeout
 from twostep.core.ids import Generation, NodeRef
 from twostep.core.ticket import Leg
 from twostep.decode_node.departure import Departure
@@ -83,6 +83,12 @@ class Handoffs:
     def progress(self, source: NodeRef, engine_step: int, legs: Sequence[LegProgress]) -> tuple[Leg, ...]:
         """Note how far P is with its legs; returns those that are unknown here, which P should end."""
         return tuple(told.leg for told in legs if told.leg.source != source or not self._hear(told, engine_step))
+
+    def lose_source(self, source: NodeRef) -> None:
+        """Give up every leg of a prefill node's earlier life."""
+        for seat in self._parts.seats:
+            if seat.leg and seat.leg.leg.source == source and not seat.leg.settling:
+                self._settlement.lose(seat, NodeUnavailable(f"{source} has been started anew"), drained=False)
 
     def watch(self) -> None:
         """End what makes no progress, and what waited in vain for another attempt; called by the timer."""

@@ -1,6 +1,6 @@
 """Takes requests in: refuses at once what can never be served, queues the rest, and renews seats for later attempts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from twostep.core.errors import (
@@ -60,7 +60,7 @@ class Reception:
         self._sources = sources
         self._limits = limits
 
-    async def reserve(self, order: Order) -> AsyncIterator[Queued | Granted]:
+    async def reserve(self, order: Order) -> AsyncGenerator[Queued | Granted, None]:
         """Yield the place in the line whenever it changes, at last the grant; closing this before it gives the place up.
 
         Raises ServingError when the request is refused or ends while it waits.

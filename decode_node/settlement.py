@@ -46,7 +46,9 @@ class Settlement:
     def mismatch(self, seat: Seat, verdict: Verdict, *, drained: bool) -> Answer:
         """Some copy never matched its digest: nothing of it may be attached."""
         self._parts.metrics.digest_mismatches.inc(len(verdict.mismatched))
-        error = ChecksumMismatch(f"request {seat.id}: the copies of {len(verdict.mismatched)} cells never matched their digests")
+        error = ChecksumMismatch(
+            f"request {seat.id}: the copies of {len(verdict.mismatched)} cells never matched their digests"
+        )
         return self.lose(seat, error, drained=drained, outcome=Outcome.MISMATCH, mismatched=len(verdict.mismatched))
 
     def lose(

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from twostep.core.clock import Clock
 from twostep.core.errors import NodeUnavailable, Overloaded, StaleLeg, Unsupported
 from twostep.core.ids import NodeId, NodeRef
+from twostep.core.kv_layout import KVLayout
 from twostep.core.ticket import LandingExtent
 from twostep.kv_transfer.landing import LandingPool, source_layout
-from twostep.core.kv_layout import KVLayout
 from twostep.kv_transfer.probe import landed_probe_digest
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Introduction, Welcome
@@ -36,9 +36,7 @@ class _Source:
 class SourceBook:
     """At most `max_sources` prefill nodes, one incarnation of each. `welcome` is what everybody is told, but for the probe."""
 
-    def __init__(
-        self, welcome: Welcome, landing: LandingPool, layout: KVLayout, *, max_sources: int, clock: Clock
-    ) -> None:
+    def __init__(self, welcome: Welcome, landing: LandingPool, layout: KVLayout, *, max_sources: int, clock: Clock) -> None:
         self._welcome = welcome
         self._landing = landing
         self._layout = layout

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from twostep.core.errors import ServingError, StaleLeg
 from twostep.core.ids import NodeRef
@@ -52,8 +53,8 @@ class SourceClient:
         except ServingError as error:
             logger.warning("a credit was not answered", extra={"request": credit.leg.request, "reason": error.message})
 
-    def _stub(self, node: NodeRef) -> handoff_pb2_grpc.HandoffSourceAsyncStub:
+    def _stub(self, node: NodeRef) -> Any:
         address = self._address_of(node)
         if address is None:
             raise StaleLeg(f"nobody knows where {node} is")
-        return handoff_pb2_grpc.HandoffSourceStub(self._channels.to(address))
+        return handoff_pb2_grpc.HandoffSourceStub(self._channels.to(address))  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """The token streams: one per router, one message for all tokens of an engine step."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from twostep.core.bill import DecodeBill
@@ -70,7 +70,7 @@ class TokenStreams:
         outbox = self._outboxes.get(router)
         return len(outbox.tokens) + len(outbox.ended) if outbox else 0
 
-    async def read(self, router: RouterId) -> AsyncIterator[TokenBatch]:
+    async def read(self, router: RouterId) -> AsyncGenerator[TokenBatch, None]:
         """Yield batches until a newer reader of the same router takes over or the node closes."""
         outbox = self._outbox(router)
         outbox.reader += 1

@@ -184,6 +184,11 @@ class OutgoingLeg:
         self._wake()
         return self._drained
 
+    def report(self) -> LegReport:
+        """Return what sending has taken so far; final once the leg is over."""
+        with self._lock:
+            return self._meter.report()
+
     def take(self) -> Piece | None:
         """Return the next piece to post, counted as in flight from now on. Sender thread only, like all that follow."""
         with self._lock:

@@ -4,7 +4,8 @@ import enum
 from dataclasses import dataclass, field
 
 from twostep.core.fingerprint import Fingerprint, Geometry
-from twostep.core.ids import BlockId, Generation, NodeRef
+from twostep.core.ids import BlockId, NodeRef
+
 
 class PeerStage(enum.Enum):
     """How far two nodes have got with each other."""
@@ -37,14 +38,10 @@ class PeerState:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """Everything about a node that does not change while it lives, and whether it is ready."""
+    """What there is to say about a loaded node beyond its name and addresses, and whether it is ready."""
 
-    node: NodeRef
-    role: str
-    model: str
-    transport: str
-    handoff_address: str
     not_ready_reason: str
+    transport: str
     fingerprint: Fingerprint
     geometry: Geometry
     num_blocks: int
@@ -78,7 +75,7 @@ class LedgerEntry:
     blocks: tuple[BlockId, ...] = ()
     landing_offset: int = 0
     landing_bytes: int = 0
-    generation: Generation = Generation(0)
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Translates the handoff's messages between the wire and the core, for the gRPC edges of both nodes."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -56,9 +57,7 @@ def abort_state_from_pb(wire: pb.AbortState) -> AbortState:
 
 
 def answer_to_pb(answer: Answer) -> pb.DoneReply:
-    return pb.DoneReply(
-        outcome=OUTCOMES[answer.outcome], reason=answer.reason, mismatched_blocks=answer.mismatched_blocks
-    )
+    return pb.DoneReply(outcome=OUTCOMES[answer.outcome], reason=answer.reason, mismatched_blocks=answer.mismatched_blocks)
 
 
 def answer_from_pb(wire: pb.DoneReply) -> Answer:
@@ -119,9 +118,7 @@ def failed_from_pb(wire: pb.FailedRequest) -> Failed:
 
 
 def landed_to_pb(landed: Landed) -> pb.LandedRequest:
-    return pb.LandedRequest(
-        leg=leg_to_pb(landed.leg), generation=landed.generation, digests=cells_to_pb(landed.cells)
-    )
+    return pb.LandedRequest(leg=leg_to_pb(landed.leg), generation=landed.generation, digests=cells_to_pb(landed.cells))
 
 
 def landed_from_pb(wire: pb.LandedRequest) -> Landed:
@@ -181,7 +178,7 @@ def welcome_to_pb(welcome: Welcome) -> pb.HelloReply:
 
 
 def welcome_from_pb(wire: pb.HelloReply) -> Welcome:
-    kind = "VRAM" if wire.landing_kind == "VRAM" else "DRAM"
+    kind: Literal["DRAM", "VRAM"] = "VRAM" if wire.landing_kind == "VRAM" else "DRAM"
     return Welcome(
         node_from_pb(wire.node),
         Fingerprint.from_dict(dict(wire.fingerprint)),

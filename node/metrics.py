@@ -22,7 +22,9 @@ class NodeMetrics:
         self.cached_tokens = self._count("cached_tokens", "Prompt tokens found in this node's prefix cache.")
         self.tokens_decoded = self._count("tokens_decoded", "Output tokens drawn by this node.")
         self.steps = self._count("steps", "Engine steps.")
-        self.handoff_bytes = self._count("handoff_bytes", "KV bytes written by this prefill node or landed on this decode node.")
+        self.handoff_bytes = self._count(
+            "handoff_bytes", "KV bytes written by this prefill node or landed on this decode node."
+        )
         self.handoffs = self._count("handoffs", "Handoffs by outcome.", "outcome")
         self.noop_messages = self._count("noop_messages", "Late, repeated or unknown messages, which changed nothing.", "kind")
         self.digest_mismatches = self._count("digest_mismatches", "Blocks whose copy never matched its digest.")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -26,7 +27,7 @@ class Listening:
     """A bound server: services are added, then `start` opens it to callers."""
 
     server: grpc.aio.Server
-    health: health.aio.HealthServicer
+    health: Any
     address: NodeAddress
 
     async def start(self, config: NodeConfig) -> None:
@@ -45,7 +46,7 @@ class Listening:
 async def listening(config: NodeConfig, node: NodeRef, role: str, registry: CollectorRegistry) -> AsyncIterator[Listening]:
     """Bind both ports; on leaving, stop taking calls and close them. Raises ConfigError when a port is taken."""
     metrics_port, close_metrics = _serve_metrics(config, registry)
-    server, health_service = new_server(), health.aio.HealthServicer()
+    server, health_service = new_server(), health.aio.HealthServicer()  # type: ignore[attr-defined]
     try:
         health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
         port = _bind(server, config)

@@ -29,7 +29,7 @@ class NodeService(node_pb2_grpc.NodeServicer):
         self._address = address
         self._node = node
 
-    async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.NodeDescription:  # noqa: ARG002
+    async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.NodeDescription:
         reply = pb.NodeDescription(
             node=node_to_pb(self._address.node),
             role=self._address.role,
@@ -41,25 +41,25 @@ class NodeService(node_pb2_grpc.NodeServicer):
             _describe_loaded(self._node.value, reply)
         return reply
 
-    async def Peers(self, request: pb.PeersRequest, context: Context) -> pb.PeersReply:  # noqa: ARG002
+    async def Peers(self, request: pb.PeersRequest, context: Context) -> pb.PeersReply:
         peers = [Peer(node_from_pb(peer.node), peer.handoff_address) for peer in request.peers]
         states = self._node.get().meet(RouterId(request.router), peers, request.expires_s)
         return pb.PeersReply(peers=map(peer_state_to_pb, states))
 
-    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:  # noqa: ARG002
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:
         node = self._node.get()
         live = frozenset(map(RequestId, request.live))
         unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live))
         return pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
 
-    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelReply:  # noqa: ARG002
+    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelReply:
         reason = Cancelled(request.reason or "cancelled by the router")
         return pb.CancelReply(known=self._node.get().cancel(RequestId(request.request), reason))
 
-    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.NodeStatus:  # noqa: ARG002
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.NodeStatus:
         return status_to_pb(self._node.get().status())
 
-    async def Ledger(self, request: pb.LedgerRequest, context: Context) -> pb.LedgerReply:  # noqa: ARG002
+    async def Ledger(self, request: pb.LedgerRequest, context: Context) -> pb.LedgerReply:
         return ledger_to_pb(self._node.get().ledger())
 
 
