@@ -4,52 +4,57 @@ from collections.abc import Sequence
 
 from twostep.core.errors import Cancelled, ServingError
 from twostep.core.ids import NodeRef, RequestId, RouterId
-from twostep.decode_node.node import DecodeNode
+from twostep.decode_node.parts import Parts
+from twostep.decode_node.reception import Reception
+from twostep.decode_node.source_book import SourceBook
 from twostep.kv_transfer.landing import Loan
 from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, NodeStatus, Peer, PeerState
 from twostep.node.leases import Heartbeat
+from twostep.node.readiness import Readiness
 
 
 class DecodeControl:
     """Implements `NodeControl`."""
 
-    def __init__(self, node: DecodeNode) -> None:
-        self._node = node
-        self._parts = node.parts
+    def __init__(self, parts: Parts, reception: Reception, sources: SourceBook, readiness: Readiness) -> None:
+        self._parts = parts
+        self._reception = reception
+        self._sources = sources
+        self._readiness = readiness
 
     def describe(self) -> NodeDescription:
-        runner, node = self._parts.engine.runner, self._node
+        runner = self._parts.engine.runner
         return NodeDescription(
-            not_ready_reason=node.readiness.reason,
-            transport=node.transport_name,
+            not_ready_reason=self._readiness.reason,
+            transport=self._sources.transport,
             fingerprint=runner.fingerprint,
             geometry=runner.geometry,
             num_blocks=runner.kv.num_blocks,
-            max_prompt_tokens=self._parts.engine.max_prompt_tokens(node.growth_tokens),
+            max_prompt_tokens=self._parts.engine.max_prompt_tokens(self._reception.growth_tokens),
         )
 
     def meet(self, router: RouterId, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:  # noqa: ARG002
-        return self._node.sources.meet(peers, expires_s)
+        return self._sources.meet(peers, expires_s)
 
     def hear(self, beat: Heartbeat) -> tuple[RequestId, ...]:
         verdict = self._parts.leases.hear(beat)
         if verdict.is_stale:
             self._parts.metrics.noop_messages.labels("heartbeat").inc()
         for request in verdict.abandoned:
-            self._node.end(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
+            self._reception.end(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
         return verdict.unknown
 
     def cancel(self, request: RequestId, reason: ServingError) -> bool:
-        known = self._node.end(request, reason)
+        known = self._reception.end(request, reason)
         if not known:
             self._parts.metrics.noop_messages.labels("cancel").inc()
         return known
 
     def status(self) -> NodeStatus:
-        load, census, line = self._parts.engine.load(), self._parts.engine.census(), self._node.reception.line
+        load, census, line = self._parts.engine.load(), self._parts.engine.census(), self._reception.line
         return NodeStatus(
             node=self._parts.node,
-            not_ready_reason=self._node.readiness.reason,
+            not_ready_reason=self._readiness.reason,
             step=load.num_steps,
             num_running=load.num_running,
             num_waiting=load.num_waiting + len(line),
@@ -58,7 +63,7 @@ class DecodeControl:
             cached_blocks=census.cached,
             referenced_blocks=census.referenced,
             total_blocks=census.total,
-            peers=self._node.sources.states(),
+            peers=self._sources.states(),
         )
 
     def ledger(self) -> NodeLedger:

@@ -11,8 +11,10 @@ from twostep.core.request import TokenEvent
 from twostep.decode_node import admission, reception
 from twostep.decode_node.admission import REGISTRATION, Admission
 from twostep.decode_node.config import DecodeNodeConfig
+from twostep.decode_node.control import DecodeControl
 from twostep.decode_node.departure import Departure
 from twostep.decode_node.handoffs import Handoffs
+from twostep.decode_node.landing_gauges import LandingGauges
 from twostep.decode_node.landing_memory import LandingMemory
 from twostep.decode_node.parts import MAX_ANSWERS, Parts
 from twostep.decode_node.reception import Reception
@@ -29,6 +31,7 @@ from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.calls import Channels
 from twostep.node.engine_feed import EngineFeed
+from twostep.node.gauges import observe_engine
 from twostep.node.handoff_messages import Introduction, Welcome
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
@@ -48,8 +51,7 @@ class DecodeNode:
         clock: Clock,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
-        self.transport_name = transport.name
-        self.growth_tokens = growth_tokens = config.growth_tokens or layout.block_tokens
+        growth_tokens = config.growth_tokens or layout.block_tokens
         self._memory = LandingMemory(config.landing_bytes)
         self._transport = transport
         self._channels = Channels()
@@ -86,6 +88,10 @@ class DecodeNode:
         )
         self._feed = EngineFeed(engine, metrics, clock)
         self.readiness = Readiness(self._feed, timers.stall_s)
+        observe_engine(metrics, engine)
+        self._landing_gauges = LandingGauges(metrics, landing)
+        metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.reception.line))
+        self.control = DecodeControl(self.parts, self.reception, self.sources, self.readiness)
         self._idle = asyncio.Event()
 
     @asynccontextmanager
@@ -135,14 +141,8 @@ class DecodeNode:
         self.handoffs.watch()
         self.sources.expire({seat.leg.leg.source for seat in parts.seats if seat.leg})
         self.readiness.look()
+        self._landing_gauges.look()
         self._advance()
-
-    def end(self, request: RequestId, error: ServingError) -> bool:
-        """End a request, in whatever phase; returns whether it was here."""
-        seat = self.parts.seats.find(request)
-        if seat:
-            self.departure.end(seat, error=error)
-        return seat is not None
 
     def take_step(self, result: StepResult) -> None:
         """Stream the tokens of one engine step and end what it has finished."""
@@ -153,7 +153,7 @@ class DecodeNode:
         for event in result.events:
             self._take_token(event)
         for request, error in result.faults:
-            self.end(request, error)
+            self.reception.end(request, error)
         self.departure.look_for_freed()
         self._advance()
 
@@ -178,7 +178,7 @@ class DecodeNode:
 
     def _abandon(self, router: RouterId, requests: tuple[RequestId, ...]) -> None:
         for request in requests:
-            self.end(request, Cancelled(f"router {router} was silent for a whole lease"))
+            self.reception.end(request, Cancelled(f"router {router} was silent for a whole lease"))
         self.parts.tokens.forget(router)
 
     def _end_all(self, error: ServingError) -> None:

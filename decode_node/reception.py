@@ -14,6 +14,7 @@ from twostep.core.errors import (
     ServingError,
     StaleLeg,
 )
+from twostep.core.ids import RequestId
 from twostep.decode_node.admission import Admission
 from twostep.decode_node.departure import Departure
 from twostep.decode_node.handoffs import Handoffs
@@ -75,6 +76,18 @@ class Reception:
             if seat.order is order and not seat.granted:
                 self._departure.end(seat, error=Cancelled("the reservation was closed before it was granted"))
         yield granted
+
+    @property
+    def growth_tokens(self) -> int:
+        """Room for output that is reserved with each prompt."""
+        return self._limits.growth_tokens
+
+    def end(self, request: RequestId, error: ServingError) -> bool:
+        """End a request, in whatever phase; returns whether it was here."""
+        seat = self._parts.seats.find(request)
+        if seat:
+            self._departure.end(seat, error=error)
+        return seat is not None
 
     def advance(self) -> None:
         """Seat whoever can be, and tell the others where they stand; called when something was given back."""

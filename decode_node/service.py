@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+import grpc.aio
+
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Attempt, RouterId
 from twostep.decode_node.node import DecodeNode
@@ -32,6 +34,12 @@ from twostep.proto.wire import (
     request_from_pb,
     ticket_to_pb,
 )
+
+
+def add_services(server: grpc.aio.Server, node: Loading[DecodeNode]) -> None:
+    """Add what routers and prefill nodes call."""
+    node_pb2_grpc.add_DecodeServicer_to_server(DecodeService(node), server)  # type: ignore[no-untyped-call]
+    handoff_pb2_grpc.add_HandoffDestinationServicer_to_server(DestinationService(node), server)  # type: ignore[no-untyped-call]
 
 
 class DecodeService(node_pb2_grpc.DecodeServicer):

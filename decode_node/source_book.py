@@ -44,6 +44,10 @@ class SourceBook:
         self._clock = clock
         self._sources: dict[NodeId, _Source] = {}
 
+    @property
+    def transport(self) -> str:
+        return self._welcome.transport
+
     def meet(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
         """Expect the peers that a router names, and tell how far each one is. They introduce themselves."""
         expires_at = self._clock() + expires_s

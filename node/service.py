@@ -1,6 +1,9 @@
 """The gRPC edge of the Node service: wire types in, `NodeControl` calls, wire types out."""
 
 from importlib.metadata import version
+from typing import Generic, Protocol, TypeVar
+
+import grpc.aio
 
 from twostep.core.errors import Cancelled
 from twostep.core.ids import RequestId, RouterId
@@ -22,10 +25,25 @@ STAGES = {
 }
 
 
-class NodeService(node_pb2_grpc.NodeServicer):
+class Controlled(Protocol):
+    """A node that answers the router's questions."""
+
+    @property
+    def control(self) -> NodeControl: ...
+
+
+C = TypeVar("C", bound=Controlled)
+
+
+def add_node_service(server: grpc.aio.Server, address: NodeAddress, node: Loading[C]) -> None:
+    """Add what routers ask of every node."""
+    node_pb2_grpc.add_NodeServicer_to_server(NodeService(address, node), server)  # type: ignore[no-untyped-call]
+
+
+class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
     """Answers Describe from the first moment; everything else once the node is loaded."""
 
-    def __init__(self, address: NodeAddress, node: Loading[NodeControl]) -> None:
+    def __init__(self, address: NodeAddress, node: Loading[C]) -> None:
         self._address = address
         self._node = node
 
@@ -38,29 +56,29 @@ class NodeService(node_pb2_grpc.NodeServicer):
             version=version("twostep"),
         )
         if self._node.value is not None:
-            _describe_loaded(self._node.value, reply)
+            _describe_loaded(self._node.value.control, reply)
         return reply
 
     async def Peers(self, request: pb.PeersRequest, context: Context) -> pb.PeersReply:
         peers = [Peer(node_from_pb(peer.node), peer.handoff_address) for peer in request.peers]
-        states = self._node.get().meet(RouterId(request.router), peers, request.expires_s)
+        states = self._node.get().control.meet(RouterId(request.router), peers, request.expires_s)
         return pb.PeersReply(peers=map(peer_state_to_pb, states))
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:
-        node = self._node.get()
+        node = self._node.get().control
         live = frozenset(map(RequestId, request.live))
         unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live))
         return pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelReply:
         reason = Cancelled(request.reason or "cancelled by the router")
-        return pb.CancelReply(known=self._node.get().cancel(RequestId(request.request), reason))
+        return pb.CancelReply(known=self._node.get().control.cancel(RequestId(request.request), reason))
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.NodeStatus:
-        return status_to_pb(self._node.get().status())
+        return status_to_pb(self._node.get().control.status())
 
     async def Ledger(self, request: pb.LedgerRequest, context: Context) -> pb.LedgerReply:
-        return ledger_to_pb(self._node.get().ledger())
+        return ledger_to_pb(self._node.get().control.ledger())
 
 
 def _describe_loaded(node: NodeControl, reply: pb.NodeDescription) -> None:

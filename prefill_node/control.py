@@ -6,21 +6,24 @@ from twostep.core.errors import Cancelled, ServingError
 from twostep.core.ids import RequestId, RouterId
 from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, NodeStatus, Peer, PeerState
 from twostep.node.leases import Heartbeat
-from twostep.prefill_node.node import PrefillNode
+from twostep.node.readiness import Readiness
+from twostep.prefill_node.legs import Legs
+from twostep.prefill_node.parts import Parts
 
 
 class PrefillControl:
     """Implements `NodeControl`."""
 
-    def __init__(self, node: PrefillNode) -> None:
-        self._node = node
-        self._parts = node.parts
+    def __init__(self, parts: Parts, legs: Legs, readiness: Readiness) -> None:
+        self._parts = parts
+        self._legs = legs
+        self._readiness = readiness
 
     def describe(self) -> NodeDescription:
         runner = self._parts.engine.runner
         return NodeDescription(
-            not_ready_reason=self._node.readiness.reason,
-            transport=self._node.transport_name,
+            not_ready_reason=self._readiness.reason,
+            transport=self._parts.book.transport,
             fingerprint=runner.fingerprint,
             geometry=runner.geometry,
             num_blocks=runner.kv.num_blocks,
@@ -35,20 +38,20 @@ class PrefillControl:
         if verdict.is_stale:
             self._parts.metrics.noop_messages.labels("heartbeat").inc()
         for request in verdict.abandoned:
-            self._node.legs.stop(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
+            self._legs.stop(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
         return verdict.unknown
 
     def cancel(self, request: RequestId, reason: ServingError) -> bool:
-        known = self._node.legs.stop(request, reason)
+        known = self._legs.stop(request, reason)
         if not known:
             self._parts.metrics.noop_messages.labels("cancel").inc()
         return known
 
     def status(self) -> NodeStatus:
-        load, census, line = self._parts.engine.load(), self._parts.engine.census(), self._node.legs.line
+        load, census, line = self._parts.engine.load(), self._parts.engine.census(), self._legs.line
         return NodeStatus(
             node=self._parts.node,
-            not_ready_reason=self._node.readiness.reason,
+            not_ready_reason=self._readiness.reason,
             step=load.num_steps,
             num_running=load.num_running,
             num_waiting=load.num_waiting + len(line),
@@ -76,4 +79,4 @@ class PrefillControl:
 
     def _phase(self, request: RequestId, phase: str) -> str:
         """The engine's phase and that of the leg."""
-        return ", leg ".join([phase, *(leg.phase for leg in self._node.legs.of(request))])
+        return ", leg ".join([phase, *(leg.phase for leg in self._legs.of(request))])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twostep.core.clock import Clock
-from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, Unsupported
+from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, TransferFailed, Unsupported
 from twostep.core.ids import NodeId, NodeRef
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.transport import PeerLanding
@@ -18,7 +18,7 @@ from twostep.node.loading import call_in_thread
 
 HOPELESS = (FingerprintMismatch, Unsupported)
 """Refusals that no repetition changes while both nodes live."""
-LOOK_AGAIN_S = 0.01
+LOOK_AGAIN_S = (0.01, 0.1, 1.0)
 """A probe's bytes may become visible a little after its write is done."""
 
 
@@ -63,6 +63,10 @@ class DestinationBook:
         self._max_destinations = max_destinations
         self._clock = clock
         self._destinations: dict[NodeId, _Destination] = {}
+
+    @property
+    def transport(self) -> str:
+        return self._introduction.transport
 
     def meet(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
         """Begin a handshake with every node not known yet; a new incarnation replaces the old one at once."""
@@ -142,9 +146,11 @@ class DestinationBook:
         landing = PeerLanding(node, welcome.transport_metadata, welcome.landing, welcome.registration)
         await call_in_thread(lambda: self._sender.connect(landing), name=f"connect-{node.id}")
         probe = await asyncio.wrap_future(self._sender.probe(node, welcome.probe_offset, welcome.probe_bytes))
-        while not await self._calls.probe(address, own.node, welcome.registration, probe.digest):
-            await asyncio.sleep(LOOK_AGAIN_S)
-        return probe.bytes_per_s
+        for pause_s in LOOK_AGAIN_S:
+            if await self._calls.probe(address, own.node, welcome.registration, probe.digest):
+                return probe.bytes_per_s
+            await asyncio.sleep(pause_s)
+        raise TransferFailed(f"the probe was written, but {node} does not see it")
 
     def _forget(self, destination: _Destination) -> None:
         node = destination.peer.node

@@ -4,7 +4,7 @@ import asyncio
 import enum
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twostep.core.bill import PrefillBill
 from twostep.core.clock import Clock
@@ -94,7 +94,8 @@ class PrefillLeg:
         """Wait for `work` and return its result. Raises the reason when the leg is stopped first."""
         task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait({task, self._reason}, return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [task, self._reason]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             raise self._reason.result()

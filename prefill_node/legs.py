@@ -103,7 +103,7 @@ class Legs:
     def take_step(self, result: StepResult) -> None:
         """Bring first tokens and faults of one engine step to their legs."""
         for event in result.events:
-            leg = self._legs.get((event.request, event.attempt))
+            leg = self._legs.get((event.request, Attempt(event.attempt)))
             if leg and not leg.first_token.done():
                 leg.first_token.set_result(event.token)
         for request, error in result.faults:

@@ -16,12 +16,14 @@ from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.calls import Channels
 from twostep.node.engine_feed import EngineFeed
+from twostep.node.gauges import observe_engine
 from twostep.node.handoff_messages import Introduction
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.prefill_node.control import PrefillControl
 from twostep.prefill_node.destination_book import DestinationBook
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
 from twostep.prefill_node.leg import Prefilled, PrefillOrder
@@ -49,7 +51,6 @@ class PrefillNode:
         handoff_address: str,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
-        self.transport_name = transport.name
         self._transport = transport
         self._channels = Channels()
         self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock)
@@ -86,6 +87,9 @@ class PrefillNode:
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, clock)
         self.readiness = Readiness(self._feed, timers.stall_s)
+        observe_engine(metrics, engine)
+        metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.line))
+        self.control = PrefillControl(self.parts, self.legs, self.readiness)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

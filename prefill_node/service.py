@@ -1,5 +1,7 @@
 """The gRPC edges of a prefill node: the router's Prefill service, and what decode nodes call."""
 
+import grpc.aio
+
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import RouterId
 from twostep.node.handoff_wire import ABORT_STATES, credit_from_pb
@@ -10,6 +12,12 @@ from twostep.proto import handoff_pb2, handoff_pb2_grpc, node_pb2_grpc
 from twostep.proto import node_pb2 as pb
 from twostep.proto.rpc import Context
 from twostep.proto.wire import leg_from_pb, prefill_bill_to_pb, request_from_pb, ticket_from_pb
+
+
+def add_services(server: grpc.aio.Server, node: Loading[PrefillNode]) -> None:
+    """Add what routers and decode nodes call."""
+    node_pb2_grpc.add_PrefillServicer_to_server(PrefillService(node), server)  # type: ignore[no-untyped-call]
+    handoff_pb2_grpc.add_HandoffSourceServicer_to_server(SourceService(node), server)  # type: ignore[no-untyped-call]
 
 
 class PrefillService(node_pb2_grpc.PrefillServicer):
