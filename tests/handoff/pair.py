@@ -109,8 +109,10 @@ async def running_pair(
         router = MiniRouter(p_stubs, d_stubs, (sides[0], sides[1]))
         await router.introduce()
         collecting = asyncio.ensure_future(router.collect())
-        yield Pair(p, d, router, clock)
-        collecting.cancel()
+        try:
+            yield Pair(p, d, router, clock)
+        finally:
+            collecting.cancel()
 
 
 @asynccontextmanager
@@ -125,5 +127,7 @@ async def _hosted(name: str, build: Any, add_services: Any, config: NodeConfig) 
     hosted = build(address, config)
     async with hosted.running(), open_channel(address.grpc) as channel:
         loading.put(hosted)
-        yield hosted, Stubs(channel)
-        await server.stop(None)
+        try:
+            yield hosted, Stubs(channel)
+        finally:
+            await server.stop(None)
