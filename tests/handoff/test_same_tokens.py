@@ -35,9 +35,9 @@ class Shape:
     num_slots: int = 64
     one_write_tokens: int = 64
     edges: tuple[int, ...] = (32, 64, 96, 128, 160)
-    max_new_tokens: int = 12
+    new_tokens: tuple[int, ...] = (1, 1, 2, 2, 3, 5, 8, 12)
     is_ring: bool = False
-    preempts: bool = False
+    may_preempt: bool = False
 
     def prefill(self) -> PrefillNodeConfig:
         engine = engine_config(
@@ -64,7 +64,13 @@ SHAPES = [
     Shape(
         "large blocks into small ones", prefill_block_tokens=96, prefill_blocks=20, token_budget=100, num_slots=1, is_ring=True
     ),
-    Shape("a decode pool that has to preempt", decode_blocks=10, edges=(32, 64), max_new_tokens=100, preempts=True),
+    Shape(
+        "a decode pool that is short of blocks",
+        decode_blocks=10,
+        edges=(32, 64),
+        new_tokens=(1, 70, 80, 90, 100),
+        may_preempt=True,
+    ),
     Shape("a prefill pool for one prompt at a time", prefill_blocks=7),
 ]
 
@@ -83,7 +89,7 @@ def _random_request(rng: random.Random, shape: Shape, stems: list[list[int]], nu
     tail = [rng.randrange(MODEL.vocab_size) for _ in range(length - len(stem))]
     prompt = tuple(stem + tail)
     forced = tuple(rng.randrange(1, MODEL.vocab_size) for _ in range(rng.choice((0, 0, 0, 1, 5))))
-    max_tokens = len(forced) + rng.choice((1, 2, rng.randrange(1, shape.max_new_tokens), shape.max_new_tokens))
+    max_tokens = len(forced) + rng.choice(shape.new_tokens)
     stop_ids = frozenset(rng.sample(range(MODEL.vocab_size), rng.choice((0, 0, 0, 0, 1, 20))))
     return Request(
         RequestId(f"request-{number}"),
@@ -121,10 +127,9 @@ def require_exercised(shape: Shape, pair: Pair, served: list[Served]) -> None:
     handed = [one for one in served if one.prefill]
     assert any(one.granted.cached_tokens for one in handed)
     assert any(one.prefill.cached_tokens for one in handed if one.prefill)
-    assert all(one.bill.computed_prompt_tokens == 0 for one in handed) or shape.preempts
+    assert all(one.bill.computed_prompt_tokens == 0 for one in handed) or shape.may_preempt
     rings = [one for one in handed if is_ring(one, shape.prefill_block_tokens)]
     assert bool(rings) == shape.is_ring
-    assert bool(pair.decode.parts.metrics.preemptions.collect()[0].samples[0].value) == shape.preempts
 
 
 def is_ring(served: Served, block_tokens: int) -> bool:
