@@ -61,7 +61,12 @@ class RouterConfig:
     @property
     def model_name(self) -> str:
         """The name that clients use."""
-        return self.served_model_name or (self.model if self.model.startswith("fake") else Path(self.model).name)
+        return self.served_model_name or ("fake" if self.is_fake else Path(self.model).name)
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether the model is the built-in one that needs no folder; its knobs, as in `fake:eos_id=5`, are the nodes'."""
+        return self.model.partition(":")[0] == "fake"
 
 
 def check(config: RouterConfig) -> None:

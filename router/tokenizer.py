@@ -53,10 +53,12 @@ class FolderTokenizer:
 
 
 class ByteTokenizer:
-    """For the fake model: a token is a byte of UTF-8 and 0 ends an answer. No model folder is needed."""
+    """For the fake model: a token is a byte of UTF-8. No model folder is needed."""
 
-    eos_ids = frozenset({0})
     vocab_size = 256
+
+    def __init__(self, eos_id: int = 0) -> None:
+        self.eos_ids = frozenset({eos_id})
 
     def render(self, messages: Sequence[Message]) -> str:
         return "".join(f"{message['role']}: {message['content']}\n" for message in messages) + "assistant:"
@@ -70,12 +72,22 @@ class ByteTokenizer:
 
 def load_tokenizer(model: str, chat_template: Path | None = None) -> Tokenizer:
     """Return the tokenizer of `model`, a folder or `fake`. Raises ConfigError that says what is wrong with the folder."""
-    if model.partition(":")[0] == "fake":
-        return ByteTokenizer()
+    name, _, knobs = model.partition(":")
+    if name == "fake":
+        return ByteTokenizer(_fake_eos_id(knobs))
     folder = Path(model).expanduser()
     if not folder.is_dir():
         raise ConfigError(f"model: expected a model folder in Hugging Face format or `fake`, found {model!r}")
     return FolderTokenizer(folder, chat_template)
+
+
+def _fake_eos_id(knobs: str) -> int:
+    """Return what the fake model's knobs, `key=value,...`, say of its EOS; all else in them is the nodes' business."""
+    told = dict(knob.partition("=")[::2] for knob in knobs.split(","))
+    eos_id = told.get("eos_id", "0")
+    if not eos_id.isdigit():
+        raise ConfigError(f"model fake: eos_id: expected a token id, found {eos_id!r}")
+    return int(eos_id)
 
 
 def _read_tokenizer(path: Path) -> HuggingFaceTokenizer:
