@@ -54,10 +54,9 @@ class DecodeService(node_pb2_grpc.DecodeServicer):
                 yield _event_to_pb(event)
 
     async def Tokens(self, request: pb.TokensRequest, context: Context) -> AsyncIterator[pb.TokenBatch]:
-        node = self._node.get()
-        # Tells the router that the stream is open, long before there is a token.
+        # The router takes its requests here only once it knows that the stream is open.
         await context.send_initial_metadata(())
-        async with aclosing(node.parts.tokens.read(RouterId(request.router))) as batches:
+        async with aclosing(self._node.get().parts.tokens.read(RouterId(request.router))) as batches:
             async for batch in batches:
                 yield _batch_to_pb(batch)
 

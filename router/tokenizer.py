@@ -26,7 +26,11 @@ class Tokenizer(Protocol):
     def render(self, messages: Sequence[Message]) -> str:
         """Return the prompt's text. Raises InvalidRequest when the chat template refuses the messages."""
 
-    def encode(self, text: str) -> tuple[int, ...]: ...
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
+        """Return the text's tokens; special ones, such as a BOS, are added where the model has them and they are wanted."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of `tokens`, special ones included."""
 
     def detokenizer(self) -> Detokenizer: ...
 
@@ -45,8 +49,12 @@ class FolderTokenizer:
     def render(self, messages: Sequence[Message]) -> str:
         return self._template.render(messages)
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text
 
     def detokenizer(self) -> Detokenizer:
         return StreamDetokenizer(self._tokenizer)
@@ -63,8 +71,12 @@ class ByteTokenizer:
     def render(self, messages: Sequence[Message]) -> str:
         return "".join(f"{message['role']}: {message['content']}\n" for message in messages) + "assistant:"
 
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:  # noqa: ARG002 - has none
         return tuple(text.encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        detokenizer = self.detokenizer()
+        return "".join(detokenizer.feed(token) for token in tokens) + detokenizer.flush()
 
     def detokenizer(self) -> Detokenizer:
         return ByteDetokenizer()
