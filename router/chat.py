@@ -19,9 +19,10 @@ from twostep.router.event_stream import EventStream
 from twostep.router.http_edge import IDS, ClientGone, RequestIds, read_body, unless_gone
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
-from twostep.router.openai.accept import accept, require_model, stop_strings, template_messages
+from twostep.router.openai.accept import accept, require_model, stop_strings
 from twostep.router.openai.chat_reply import DONE, ReplyWriter, Usage, error_event
 from twostep.router.openai.chat_request import ChatRequest
+from twostep.router.openai.conversation_of import conversation_of
 from twostep.router.openai.parse import parse_chat_request
 from twostep.router.run import Outcome
 from twostep.router.transcript import Transcript
@@ -89,7 +90,7 @@ class ChatCompletions:
 
     async def _accept(self, chat: ChatRequest, ids: RequestIds, arrived: float) -> Job:
         limits = self._model.limits()
-        prompt = await self._model.encode(template_messages(chat))
+        prompt = await self._model.encode(conversation_of(chat))
         request = accept(chat, ids.internal, prompt, limits, self._model.tokenizer.eos_ids)
         transcript = Transcript(self._model.tokenizer.detokenizer(), request.stop, stop_strings(chat))
         writer = ReplyWriter(ids.internal, chat.model or self._model.names[0], int(time.time()))

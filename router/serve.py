@@ -22,6 +22,7 @@ from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
 from twostep.router.readiness import Readiness
+from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -30,13 +31,13 @@ log = logging.getLogger(__name__)
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
     check(config)
-    tokenizer = load_tokenizer(config.model, config.chat_template)
+    tokenizer = load_tokenizer(config.model)
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
     with listen(config.host, config.port) as listener:
-        async with NodePool(config) as pool:
+        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config) as pool:
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
-            model = ServedModel(_names(config), tokenizer, readiness.limits)
+            model = ServedModel(_names(config), tokenizer, renderer, readiness.limits)
             chat = ChatCompletions(model, Dispatcher(pool, config, metrics), admission, metrics, config)
             app = build_app(chat, Pages(model, readiness, metrics, started=int(time.time())))
             _tell_address(listener, config.address_file)

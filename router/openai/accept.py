@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from twostep.core.errors import InvalidRequest, PromptTooLong, UnknownModel
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
-from twostep.router.chat_template import Message
-from twostep.router.openai.chat_request import ChatMessage, ChatRequest, shorten
+from twostep.router.openai.chat_request import ChatRequest, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,6 @@ def require_model(chat: ChatRequest, served: Sequence[str]) -> None:
     if chat.model is not None and chat.model not in served:
         known = ", ".join(repr(name) for name in served)
         raise UnknownModel(f"model {shorten(chat.model)} does not exist here; served: {known}", param="model")
-
-
-def template_messages(chat: ChatRequest) -> list[Message]:
-    """Return the messages as chat templates expect them; text parts are joined by line breaks."""
-    return [_template_message(message) for message in chat.messages]
 
 
 def stop_strings(chat: ChatRequest) -> tuple[str, ...]:
@@ -52,13 +46,6 @@ def accept(
         ),
         cache_salt=(chat.cache_salt or "").encode(),
     )
-
-
-def _template_message(message: ChatMessage) -> Message:
-    content = message.content
-    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
-    named = {} if message.name is None else {"name": message.name}
-    return {"role": message.role, "content": text, **named}
 
 
 def _sampling(chat: ChatRequest) -> SamplingParams:

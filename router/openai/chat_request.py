@@ -1,11 +1,12 @@
 """The chat completion request as clients write it, and what of it is refused because it would change the answer."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from twostep.core.errors import Unsupported
+from twostep.router.openai.template_fields import JsonObject, check_template_settings, check_tool, check_tool_call
 
 MAX_STOPS = 4
 MAX_STOP_CHARACTERS = 256
@@ -26,9 +27,23 @@ class TextPart(WireModel):
 
 
 class ChatMessage(WireModel):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
+    """`tool_calls` and `tool_call_id` stand in histories; their text in the prompt is up to the chat template."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
     name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Annotated[list[Annotated[JsonObject, AfterValidator(check_tool_call)]], Field(min_length=1)] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _check_content(self) -> Self:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("content is required where there are no tool_calls")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"tool_calls are an assistant's, found them under role {self.role!r}")
+        return self
 
 
 class StreamOptions(WireModel):
@@ -49,25 +64,27 @@ class ChatRequest(WireModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = None
+    tools: list[Annotated[JsonObject, AfterValidator(check_tool)]] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
     bill: bool = False
     top_k: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
     min_p: Annotated[Finite, Field(ge=0, le=1)] | None = None
     ignore_eos: bool = False
     stop_token_ids: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 32)]], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    documents: list[JsonObject] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    chat_template_kwargs: Annotated[JsonObject, AfterValidator(check_template_settings)] | None = None
 
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (True,),
     "add_special_tokens": (False,),
     "allowed_token_ids": ([],),
     "audio": (),
     "bad_words": ([],),
     "best_of": (1,),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
-    "documents": ([],),
     "echo": (False,),
     "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
@@ -91,7 +108,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "skip_special_tokens": (True,),
     "structured_outputs": (),
     "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "top_logprobs": (0,),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
@@ -137,9 +153,9 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 
 def _refuse_message(position: int, message: Mapping[str, Any]) -> None:
     where = f"messages[{position}]"
-    if message.get("role") in ("tool", "function"):
-        raise Unsupported(f"{where}.role: tool calls are not supported, found {message['role']!r}", param=f"{where}.role")
-    for field in ("tool_calls", "function_call", "audio"):
+    if message.get("role") == "function":
+        raise Unsupported(f"{where}.role: functions are not supported, use tools; found 'function'", param=f"{where}.role")
+    for field in ("function_call", "audio"):
         if message.get(field):
             raise Unsupported(f"{where}.{field} is not supported", param=f"{where}.{field}")
     for index, part in enumerate(_mappings(message.get("content"))):
