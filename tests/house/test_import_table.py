@@ -39,13 +39,16 @@ ROOMS = {
     "cli": room("core proto kv_transfer engine node prefill_node decode_node router", frozenset({"torch"})),
 }
 
+SERVICES = frozenset({"node/service.py", "prefill_node/service.py", "decode_node/service.py"})
+HANDOFF_CLIENTS = frozenset({"prefill_node/destination_client.py", "decode_node/source_client.py"})
+
 ONLY_IN = {
     **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),
     "yaml": frozenset({"core/config.py"}),
-    "twostep.proto.node_pb2": frozenset({"proto/wire.py", "proto/rpc.py", "router/node_client.py"}),
-    "twostep.proto.node_pb2_grpc": frozenset({"router/node_client.py"}),
-    "twostep.proto.handoff_pb2": frozenset[str](),
-    "twostep.proto.handoff_pb2_grpc": frozenset[str](),
+    "twostep.proto.node_pb2": SERVICES | {"proto/wire.py", "proto/rpc.py", "router/node_client.py"},
+    "twostep.proto.node_pb2_grpc": SERVICES | {"router/node_client.py"},
+    "twostep.proto.handoff_pb2": SERVICES | HANDOFF_CLIENTS | {"node/handoff_wire.py"},
+    "twostep.proto.handoff_pb2_grpc": SERVICES | HANDOFF_CLIENTS,
 }
 """Modules with few users. Generated modules stop at the gRPC edges: no other file sees a wire type."""
 
