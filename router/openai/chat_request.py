@@ -1,9 +1,9 @@
 """The chat completion request as clients write it, and what of it is refused because it would change the answer."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from twostep.core.errors import Unsupported
 from twostep.router.openai.template_fields import JsonObject, check_template_settings, check_tool, check_tool_call
@@ -26,24 +26,33 @@ class TextPart(WireModel):
     text: str
 
 
+Content = str | Annotated[list[TextPart], Field(min_length=1)] | None
+
+
 class ChatMessage(WireModel):
     """`tool_calls` and `tool_call_id` stand in histories; their text in the prompt is up to the chat template."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Annotated[list[Annotated[JsonObject, AfterValidator(check_tool_call)]], Field(min_length=1)] | None = None
     tool_call_id: str | None = None
+    content: Annotated[Content, Field(validate_default=True)] = None
 
-    @model_validator(mode="after")
-    def _check_content(self) -> Self:
-        if self.content is None and not self.tool_calls:
-            raise ValueError("content is required where there are no tool_calls")
-        if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"tool_calls are an assistant's, found them under role {self.role!r}")
-        return self
+    @field_validator("tool_calls")
+    @classmethod
+    def _belong_to_an_assistant(cls, calls: list[JsonObject] | None, others: ValidationInfo) -> list[JsonObject] | None:
+        if calls and others.data.get("role") != "assistant":
+            raise ValueError("only an assistant's message has them")
+        return calls
+
+    @field_validator("content")
+    @classmethod
+    def _may_miss_beside_calls(cls, content: Content, others: ValidationInfo) -> Content:
+        if content is None and not others.data.get("tool_calls"):
+            raise ValueError("Field required")
+        return content
 
 
 class StreamOptions(WireModel):

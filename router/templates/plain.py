@@ -2,11 +2,14 @@
 
 import json
 
+from twostep.core.errors import InvalidRequest
 from twostep.router.templates.conversation import Conversation, Message
 
 
 class PlainRenderer:
     async def render(self, conversation: Conversation) -> str:
+        if conversation.template not in (None, "default"):
+            raise InvalidRequest("chat_template: the fake model has none to choose from", param="chat_template")
         lines = [f"{name}: {json.dumps(value)}\n" for name, value in _extras(conversation).items() if value]
         lines += [f"{message['role']}: {_text(message)}\n" for message in conversation.messages]
         if conversation.continue_final_message:
