@@ -1,6 +1,6 @@
 """Text to tokens: a model folder's tokenizer, or a built-in one for the fake model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +21,11 @@ class Tokenizer(Protocol):
     @property
     def vocab_size(self) -> int: ...
 
-    def encode(self, text: str) -> tuple[int, ...]: ...
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
+        """Return the text's tokens; special ones, such as a BOS, are added where the model has them and they are wanted."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of `tokens`, special ones included."""
 
     def detokenizer(self) -> Detokenizer: ...
 
@@ -35,8 +39,12 @@ class FolderTokenizer:
         self.eos_ids = _eos_ids(folder, self._tokenizer, special_tokens(settings))
         self.vocab_size: int = self._tokenizer.get_vocab_size()
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text
 
     def detokenizer(self) -> Detokenizer:
         return StreamDetokenizer(self._tokenizer)
@@ -48,8 +56,12 @@ class ByteTokenizer:
     eos_ids = frozenset({0})
     vocab_size = 256
 
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:  # noqa: ARG002 - has none
         return tuple(text.encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        detokenizer = self.detokenizer()
+        return "".join(detokenizer.feed(token) for token in tokens) + detokenizer.flush()
 
     def detokenizer(self) -> Detokenizer:
         return ByteDetokenizer()
