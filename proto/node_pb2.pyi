@@ -473,18 +473,20 @@ class Token(_message.Message):
     def __init__(self, request: _Optional[str] = ..., attempt: _Optional[int] = ..., choice: _Optional[int] = ..., index: _Optional[int] = ..., token: _Optional[int] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("request", "attempt", "finish_reason", "error", "bill")
+    __slots__ = ("request", "attempt", "finish_reason", "error", "bill", "num_tokens")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     BILL_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request: str
     attempt: int
     finish_reason: str
     error: Error
     bill: DecodeBill
-    def __init__(self, request: _Optional[str] = ..., attempt: _Optional[int] = ..., finish_reason: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., bill: _Optional[_Union[DecodeBill, _Mapping]] = ...) -> None: ...
+    num_tokens: int
+    def __init__(self, request: _Optional[str] = ..., attempt: _Optional[int] = ..., finish_reason: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., bill: _Optional[_Union[DecodeBill, _Mapping]] = ..., num_tokens: _Optional[int] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "param", "retry_elsewhere", "retry_after_s")

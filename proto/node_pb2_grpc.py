@@ -425,7 +425,8 @@ class DecodeServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Tokens(self, request, context):
-        """All tokens of all requests that this router placed here; one message per engine step.
+        """All tokens of all requests that this router placed here; one message per engine step. The node sends its initial
+        metadata at once: that is how the router knows that the stream is open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

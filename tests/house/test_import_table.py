@@ -42,8 +42,8 @@ ROOMS = {
 ONLY_IN = {
     **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),
     "yaml": frozenset({"core/config.py"}),
-    "twostep.proto.node_pb2": frozenset({"proto/wire.py", "proto/rpc.py"}),
-    "twostep.proto.node_pb2_grpc": frozenset[str](),
+    "twostep.proto.node_pb2": frozenset({"proto/wire.py", "proto/rpc.py", "router/node_client.py"}),
+    "twostep.proto.node_pb2_grpc": frozenset({"router/node_client.py"}),
     "twostep.proto.handoff_pb2": frozenset[str](),
     "twostep.proto.handoff_pb2_grpc": frozenset[str](),
 }

@@ -1,0 +1,139 @@
+"""Lends pieces of the landing pool, the only memory that peers write into. Accounting only; one thread, its owner's.
+
+A piece whose writer has proved that nothing is in flight is lent again at once; any other only after a cooldown.
+"""
+
+import enum
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from twostep.core.clock import Clock
+from twostep.core.fingerprint import Geometry
+from twostep.core.ids import Generation, NodeRef
+from twostep.core.kv_layout import KVLayout
+from twostep.core.ticket import LandingExtent, Leg
+
+LandingOwner = Leg | NodeRef
+"""The leg that fills an extent, or the node that probes the path with one."""
+
+
+class LandingPhase(enum.StrEnum):
+    LENT = "lent"
+    DRAINING = "draining"
+    """Given back without proof: a late write may still land until the cooldown is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """One extent and who answers for it. `since_s` is when the phase began, by the pool's clock."""
+
+    extent: LandingExtent
+    owner: LandingOwner
+    phase: LandingPhase
+    since_s: float
+
+    @property
+    def end(self) -> int:
+        return self.extent.offset + self.extent.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LandingCensus:
+    """Bytes by state, recomputed from the table of loans; they add up to the pool."""
+
+    total_bytes: int
+    free_bytes: int
+    lent_bytes: int
+    draining_bytes: int
+
+
+class LandingPool:
+    """The landing pool of `num_bytes`; one loan takes at most `max_share` of it, a longer range gets a ring."""
+
+    def __init__(self, num_bytes: int, *, cooldown_s: float, clock: Clock, max_share: float = 1.0) -> None:
+        self._num_bytes = num_bytes
+        self._cooldown_s = cooldown_s
+        self._clock = clock
+        self._max_loan_bytes = int(num_bytes * max_share)
+        self._loans: dict[Generation, Loan] = {}
+        self._last_generation = 0
+        self.unproven_reuse = 0
+        """Extents that became free on the word of the cooldown alone."""
+
+    def num_slots(self, unit_bytes: int, num_layers: int, num_blocks: int) -> int:
+        """Return how many slots a loan for `num_blocks` blocks gets: one each, or fewer (a ring); 0 when none ever fits."""
+        return min(num_blocks, self._max_loan_bytes // (unit_bytes * num_layers))
+
+    def lend(self, unit_bytes: int, num_layers: int, num_slots: int, owner: LandingOwner) -> LandingExtent | None:
+        """Lend `[num_layers][num_slots]` units, aligned to the unit, or return None when there is no room now.
+
+        Raises ValueError without at least one slot.
+        """
+        if num_slots < 1:
+            raise ValueError(f"an extent of {num_slots} slots takes nothing")
+        self._end_cooldowns()
+        num_bytes = unit_bytes * num_layers * num_slots
+        offset = self._find(num_bytes, unit_bytes)
+        if offset is None:
+            return None
+        self._last_generation += 1
+        extent = LandingExtent(offset, num_bytes, num_slots, Generation(self._last_generation))
+        self._loans[extent.generation] = Loan(extent, owner, LandingPhase.LENT, self._clock())
+        return extent
+
+    def give_back(self, extent: LandingExtent, *, proven: bool) -> bool:
+        """End a loan: at once when `proven` (every write of it is known to be over), else after the cooldown.
+
+        Idempotent; returns whether the loan was known. Proof that comes during the cooldown ends it.
+        """
+        loan = self._loans.get(extent.generation)
+        if loan is None:
+            return False
+        if proven:
+            del self._loans[extent.generation]
+        elif loan.phase is LandingPhase.LENT:
+            draining = replace(loan, phase=LandingPhase.DRAINING, since_s=self._clock())
+            self._loans[extent.generation] = draining
+        return True
+
+    def next_end_of_cooldown_s(self) -> float | None:
+        """Return in how many seconds the next draining extent becomes free, or None when none drains."""
+        draining = [loan.since_s for loan in self._loans.values() if loan.phase is LandingPhase.DRAINING]
+        return max(0.0, min(draining) + self._cooldown_s - self._clock()) if draining else None
+
+    def census(self) -> LandingCensus:
+        self._end_cooldowns()
+        sizes = dict.fromkeys(LandingPhase, 0)
+        for loan in self._loans.values():
+            sizes[loan.phase] += loan.extent.num_bytes
+        free = sum(end - start for start, end in self._gaps())
+        return LandingCensus(self._num_bytes, free, sizes[LandingPhase.LENT], sizes[LandingPhase.DRAINING])
+
+    def ledger(self) -> list[Loan]:
+        """Return every extent that is not free, in order of offset."""
+        self._end_cooldowns()
+        return sorted(self._loans.values(), key=lambda loan: loan.extent.offset)
+
+    def _end_cooldowns(self) -> None:
+        over = self._clock() - self._cooldown_s
+        for loan in list(self._loans.values()):
+            if loan.phase is LandingPhase.DRAINING and loan.since_s <= over:
+                del self._loans[loan.extent.generation]
+                self.unproven_reuse += 1
+
+    def _find(self, num_bytes: int, unit_bytes: int) -> int | None:
+        for start, end in self._gaps():
+            aligned = -(-start // unit_bytes) * unit_bytes
+            if aligned + num_bytes <= end:
+                return aligned
+        return None
+
+    def _gaps(self) -> list[tuple[int, int]]:
+        taken = sorted((loan.extent.offset, loan.end) for loan in self._loans.values())
+        edges = [(0, 0), *taken, (self._num_bytes, self._num_bytes)]
+        return [(before[1], after[0]) for before, after in pairwise(edges) if before[1] < after[0]]
+
+
+def source_layout(own: KVLayout, source: Geometry) -> KVLayout:
+    """Return the layout in which a peer's blocks arrive: its block size and heads, everything else as ours."""
+    return replace(own, num_kv_heads=source.end_head - source.first_head, block_tokens=source.block_tokens)

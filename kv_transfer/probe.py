@@ -1,0 +1,72 @@
+"""The proof that bytes move between two nodes, and how fast: a random pattern, written twice, recognised by its digest."""
+
+import ctypes
+import secrets
+from concurrent.futures import Future
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from twostep.core.clock import Clock
+from twostep.core.errors import TransferFailed
+from twostep.core.ids import NodeRef
+from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.promise import promise
+from twostep.kv_transfer.transport import Transport, Write, WriteState
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What the destination must find in its probe extent, and the rate of the second write."""
+
+    digest: bytes
+    bytes_per_s: float
+
+
+class OutgoingProbe:
+    """One probe of one peer. The first write sets the path up, the second is measured. Sender thread only."""
+
+    def __init__(self, peer: NodeRef, landing_offset: int, num_bytes: int, clock: Clock) -> None:
+        self.peer = peer
+        self.outcome: Future[ProbeResult] = promise()
+        self._landing_offset = landing_offset
+        self._pattern = secrets.token_bytes(num_bytes)
+        self._clock = clock
+        self._write: Write | None = None
+        self._started_s = 0.0
+        self._num_done = 0
+
+    def advance(self, transport: Transport) -> bool:
+        """Post or poll; return whether the probe is over."""
+        try:
+            return self._advance(transport)
+        except (TransferFailed, ValueError) as cause:
+            self.outcome.set_exception(cause)
+            return True
+
+    def _advance(self, transport: Transport) -> bool:
+        if self._write is None:
+            self._started_s = self._clock()
+            self._write = transport.post_probe(self.peer, self._landing_offset, self._pattern)
+        state = transport.poll(self._write)
+        if state is WriteState.FAILED:
+            raise TransferFailed(f"{self.peer}: the probe could not be written")
+        if state is WriteState.DONE:
+            self._write = None
+            self._num_done += 1
+        if self._num_done < 2:
+            return False
+        elapsed_s = max(self._clock() - self._started_s, 1e-9)
+        self.outcome.set_result(ProbeResult(probe_digest(self._pattern), len(self._pattern) / elapsed_s))
+        return True
+
+
+def probe_digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
+
+
+def landed_probe_digest(landing: MemoryRegion, offset: int, num_bytes: int) -> bytes:
+    """Return the digest of what lies in the probe extent now. Host memory only; raises ValueError for any other."""
+    extent = landing.slice(offset, num_bytes)
+    if extent.kind != "DRAM":
+        raise ValueError(f"{extent.kind} cannot be read from here")
+    return probe_digest(ctypes.string_at(extent.address, num_bytes))

@@ -1,0 +1,192 @@
+"""The prefill node's half of the handoff: posts pushed pieces, looks after the writes in flight, on a thread of its own."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from twostep.core.clock import Clock
+from twostep.core.errors import TransferFailed
+from twostep.core.ids import BlockId, NodeRef
+from twostep.core.ticket import Ticket
+from twostep.kv_transfer.copy_in import KVMemory
+from twostep.kv_transfer.notes import LandedNote, encode_note
+from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg, PushPlan, UnitMap, first_unit
+from twostep.kv_transfer.pieces import Piece
+from twostep.kv_transfer.probe import OutgoingProbe, ProbeResult
+from twostep.kv_transfer.transport import PeerLanding, Transport, Write, WriteState
+from twostep.kv_transfer.turn_loop import Pause, TurnLoop
+
+__all__ = ["LegReport", "OutgoingLeg", "ProbeResult", "Sender"]
+
+MAX_WRITE_BYTES = 32 << 20
+"""Over shared memory the copy happens inside the post; a longer write is cut so that legs take turns."""
+POLL_S = 100e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Posted:
+    leg: OutgoingLeg
+    piece: Piece
+    num_bytes: int
+
+
+class Sender:
+    """Sends legs over `transport`, whose posting and polling belong to this sender's thread alone.
+
+    `one_write_tokens`: a shorter missing range goes out in one write when all of it has been pushed.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        memory: KVMemory,
+        *,
+        one_write_tokens: int = 0,
+        max_write_bytes: int = MAX_WRITE_BYTES,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._layout = memory.layout
+        self._unit_bytes = memory.layout.layer_block_bytes
+        self._num_pool_blocks = memory.region().num_bytes // memory.layout.block_bytes
+        self._one_write_tokens = one_write_tokens
+        self._max_cells = max(1, max_write_bytes // self._unit_bytes)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._legs: list[OutgoingLeg] = []
+        self._probes: list[OutgoingProbe] = []
+        self._writes: dict[Write, _Posted] = {}
+        self._fault: TransferFailed | None = None
+        self._loop = TurnLoop("kv-sender", self.turn, self._give_up)
+        transport.register_source(memory.region(), self._unit_bytes)
+
+    def start(self) -> None:
+        """Start the thread. Tests may call `turn` themselves instead."""
+        self._loop.start()
+
+    def stop(self) -> None:
+        """End the thread and every leg that is still open; the transport stays open."""
+        self._loop.stop()
+        self._give_up(TransferFailed("the sender has stopped"))
+
+    def connect(self, peer: PeerLanding) -> None:
+        """Prepare writes to `peer`, on the caller's thread; blocks. Raises TransferFailed."""
+        self._transport.connect(peer)
+
+    def forget(self, peer: NodeRef) -> None:
+        """Drop `peer`; its legs fail, the others go on."""
+        self._transport.forget(peer)
+        self._loop.wake()
+
+    def probe(self, peer: NodeRef, landing_offset: int, num_bytes: int) -> "Future[ProbeResult]":
+        """Write a random pattern into the peer's probe extent; the future may raise TransferFailed."""
+        probe = OutgoingProbe(peer, landing_offset, num_bytes, self._clock)
+        self._add(self._probes, probe)
+        return probe.outcome
+
+    def open(self, ticket: Ticket, table: Sequence[BlockId], on_written: Callable[[Piece], None] | None = None) -> OutgoingLeg:
+        """Begin the leg that `ticket` grants; `table` is the request's whole block table here, from position 0.
+
+        `on_written` hears of every write that is done, on the sender's thread: what a ring's `Landed` message reports.
+        Raises ValueError when ticket, table and this node's layout do not fit together, TransferFailed after a fault.
+        """
+        missing, extent, block_tokens = ticket.missing, ticket.extent, self._layout.block_tokens
+        num_blocks = self._layout.num_blocks(len(missing))
+        blocks = tuple(table[missing.start // block_tokens : -(-missing.end // block_tokens)])
+        if missing.start % block_tokens or not 0 < num_blocks == len(blocks):
+            raise ValueError(f"{missing} does not match {len(table)} blocks of {block_tokens} tokens")
+        if extent.num_slots < 1 or extent.num_bytes != extent.num_slots * self._layout.num_layers * self._unit_bytes:
+            raise ValueError(f"{extent} is not {self._layout.num_layers} layers of slots of {self._unit_bytes} bytes")
+        leg = OutgoingLeg(
+            ticket,
+            PushPlan(
+                self._layout.num_layers,
+                num_blocks,
+                extent.num_slots,
+                max_cells=self._max_cells,
+                held=len(missing) < self._one_write_tokens,
+            ),
+            UnitMap(blocks, self._num_pool_blocks, first_unit(extent, self._unit_bytes), extent.num_slots),
+            wake=self._loop.wake,
+            clock=self._clock,
+            on_written=on_written,
+        )
+        self._add(self._legs, leg)
+        return leg
+
+    def turn(self) -> Pause:
+        """Post at most one piece of each leg, poll everything in flight, settle what has ended. Never waits."""
+        legs, probes = self._snapshot()
+        num_posted = sum([self._post_next(leg) for leg in legs])
+        self._poll_all()
+        over = [leg for leg in legs if leg.settle()]
+        proven = [probe for probe in probes if probe.advance(self._transport)]
+        self._remove(over, proven)
+        if num_posted or len(over) + len(proven):
+            return 0
+        return POLL_S if self._writes or probes else None
+
+    def _post_next(self, leg: OutgoingLeg) -> bool:
+        piece = leg.take()
+        if piece is None:
+            return False
+        ticket = leg.ticket
+        note = encode_note(LandedNote(ticket.leg, ticket.extent.generation, piece))
+        try:
+            write = self._transport.post(ticket.leg.destination, *leg.units.units(piece), note)
+        except TransferFailed as cause:
+            leg.not_posted(cause)
+        except ValueError as cause:
+            leg.not_posted(TransferFailed(f"request {ticket.leg.request}: {cause}"))
+        else:
+            self._writes[write] = _Posted(leg, piece, len(piece) * self._unit_bytes)
+        return True
+
+    def _poll_all(self) -> None:
+        for write, posted in list(self._writes.items()):
+            state = self._transport.poll(write)
+            if state is WriteState.PENDING:
+                continue
+            del self._writes[write]
+            if state is WriteState.DONE:
+                self._written(posted)
+            else:
+                request = posted.leg.ticket.leg.request
+                posted.leg.failed(TransferFailed(f"request {request}: a write to {write.peer} has failed"))
+
+    def _written(self, posted: _Posted) -> None:
+        posted.leg.done(posted.num_bytes)
+        if posted.leg.on_written:
+            posted.leg.on_written(posted.piece)
+
+    def _add(self, live: list[OutgoingLeg] | list[OutgoingProbe], new: OutgoingLeg | OutgoingProbe) -> None:
+        with self._lock:
+            if self._fault:
+                raise self._fault
+            live.append(new)  # type: ignore[arg-type]
+        self._loop.wake()
+
+    def _snapshot(self) -> tuple[list[OutgoingLeg], list[OutgoingProbe]]:
+        with self._lock:
+            return list(self._legs), list(self._probes)
+
+    def _remove(self, over: list[OutgoingLeg], proven: list[OutgoingProbe]) -> None:
+        if over or proven:
+            with self._lock:
+                self._legs = [leg for leg in self._legs if leg not in over]
+                self._probes = [probe for probe in self._probes if probe not in proven]
+
+    def _give_up(self, cause: Exception) -> None:
+        """Fail everything that is open: whoever waits must not wait for a thread that is gone."""
+        fault = cause if isinstance(cause, TransferFailed) else TransferFailed(f"the sender has failed: {cause}")
+        with self._lock:
+            self._fault = fault
+            legs, self._legs = self._legs, []
+            probes, self._probes = self._probes, []
+        for leg in legs:
+            leg.give_up(fault)
+        for probe in probes:
+            if not probe.outcome.done():
+                probe.outcome.set_exception(fault)

@@ -1,0 +1,8 @@
+"""`python -m twostep.router`: the OpenAI-compatible front of a cluster of prefill and decode nodes."""
+
+from twostep.core.program import run_program
+from twostep.router.config import RouterConfig
+from twostep.router.serve import serve
+
+if __name__ == "__main__":
+    raise SystemExit(run_program("twostep.router", __doc__ or "", RouterConfig, serve))

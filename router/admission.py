@@ -1,0 +1,37 @@
+"""Decides whether one more request may begin: refused before any work, never after."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from twostep.core.errors import NoReadyNode, QueueFull
+from twostep.router.metrics import Metrics
+
+RETRY_AFTER_S = 1.0
+
+
+class Admission:
+    """Bounds the requests in flight; closed while the router drains."""
+
+    def __init__(self, max_in_flight: int, metrics: Metrics) -> None:
+        self._max_in_flight = max_in_flight
+        self._metrics = metrics
+        self._num_in_flight = 0
+        self.is_closed = False
+
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Hold a place for the block. Raises QueueFull (429), or NoReadyNode (503) when the router is about to stop."""
+        if self.is_closed:
+            raise NoReadyNode("this router is stopping", retry_after_s=RETRY_AFTER_S)
+        if self._num_in_flight >= self._max_in_flight:
+            limit = f"at most {self._max_in_flight} requests are served at once"
+            raise QueueFull(f"{limit}, found {self._num_in_flight}", retry_after_s=RETRY_AFTER_S)
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._num_in_flight += change
+        self._metrics.in_flight.set(self._num_in_flight)

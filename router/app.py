@@ -1,0 +1,79 @@
+"""The router's HTTP surface: which path is answered by what."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from twostep.core.errors import ServingError, UnknownModel
+from twostep.router.chat import ChatCompletions
+from twostep.router.http_edge import RequestIdMiddleware, on_fault, on_http_exception, on_serving_error
+from twostep.router.metrics import Metrics
+from twostep.router.model import ServedModel
+from twostep.router.readiness import Readiness
+
+
+class Pages:
+    """The small pages: what is served here, and how the router is."""
+
+    def __init__(self, model: ServedModel, readiness: Readiness, metrics: Metrics, *, started: int) -> None:
+        self._model = model
+        self._readiness = readiness
+        self._metrics = metrics
+        self._started = started
+
+    async def models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._model_card()]})
+
+    async def model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._model.names:
+            raise UnknownModel(f"model {name[:80]!r} does not exist here; served: {self._model.names[0]!r}", param="model")
+        return JSONResponse(self._model_card())
+
+    async def health(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, _: Request) -> Response:
+        report = self._readiness.report()
+        return JSONResponse(report, status_code=200 if report["ready"] else 503)
+
+    async def version(self, _: Request) -> Response:
+        return JSONResponse({"version": _version()})
+
+    async def metrics(self, _: Request) -> Response:
+        self._readiness.update(self._metrics)
+        return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    def _model_card(self) -> dict[str, str | int]:
+        return {"id": self._model.names[0], "object": "model", "created": self._started, "owned_by": "twostep"}
+
+
+def build_app(chat: ChatCompletions, pages: Pages) -> ASGIApp:
+    """Return the ASGI application."""
+    app = Starlette(
+        routes=[
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/models", pages.models),
+            Route("/v1/models/{name:path}", pages.model),
+            Route("/health", pages.health),
+            Route("/ready", pages.ready),
+            Route("/version", pages.version),
+            Route("/metrics", pages.metrics),
+        ],
+        exception_handlers={ServingError: on_serving_error, HTTPException: on_http_exception, Exception: on_fault},
+    )
+    app.router.redirect_slashes = False
+    return RequestIdMiddleware(app)
+
+
+def _version() -> str:
+    try:
+        return version("twostep")
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,74 @@
+"""What the router can be told: where it listens, which nodes it uses, and its limits."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from twostep.core.config import config
+from twostep.core.errors import ConfigError
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0)]
+
+
+@config
+class RouterConfig:
+    model: str = "fake"
+    """Folder of the model in Hugging Face format (only its tokenizer is read), or `fake`."""
+    served_model_name: str | None = None
+    """The name clients ask for; by default the folder's name."""
+    chat_template: Path | None = None
+    """A Jinja file to use instead of the model folder's own chat template."""
+    prefill: tuple[str, ...] = ()
+    """Addresses of prefill nodes, `host:port`."""
+    decode: tuple[str, ...] = ()
+    """Addresses of decode nodes, `host:port`."""
+    allow_decode_alone: bool = False
+    """Whether a decode node may also compute the prompt when no prefill node can be had; counted as a bypass."""
+    router_id: str = ""
+    """This router's name towards nodes, by default the host's; a random part is added at every start."""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """TCP port of the HTTP server; 0 takes any free one."""
+    address_file: Path | None = None
+    """Where to write `{"http": "host:port"}` as soon as the router listens."""
+    lease_s: Seconds = 6.0
+    """A node frees this router's requests after so long a silence. A heartbeat goes out every third of it."""
+    node_lost_s: Seconds = 2.0
+    """A decode node whose token stream cannot be opened again for so long is given up."""
+    request_timeout_s: Seconds = 600.0
+    """Absolute deadline of a request, from its arrival to its last token."""
+    client_stall_s: Seconds = 30.0
+    """A client that takes nothing for so long is disconnected."""
+    drain_s: Seconds = 30.0
+    """How long requests in flight may go on after SIGTERM."""
+    max_attempts: Count = 3
+    """How many times one request may be placed, the first included."""
+    max_in_flight: Count = 1024
+    """Requests served at once; one more is refused with 429."""
+    max_body_bytes: Count = 4 << 20
+    """Largest request body; a larger one is refused with 413."""
+    max_buffered_tokens: Count = 1024
+    """Tokens kept for a client that reads too slowly; beyond that its request is ended."""
+
+    @property
+    def heartbeat_s(self) -> float:
+        return self.lease_s / 3
+
+    @property
+    def model_name(self) -> str:
+        """The name that clients use."""
+        return self.served_model_name or (self.model if self.model.startswith("fake") else Path(self.model).name)
+
+
+def check(config: RouterConfig) -> None:
+    """Raise ConfigError when the configuration can never serve a request."""
+    if not config.decode:
+        raise ConfigError("decode: expected at least one decode node's host:port, found none")
+    if not config.prefill and not config.allow_decode_alone:
+        raise ConfigError("prefill: expected at least one prefill node's host:port, or allow_decode_alone=true")
+    for address in (*config.prefill, *config.decode):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"node address {address!r}: expected host:port")

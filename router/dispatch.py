@@ -1,0 +1,65 @@
+"""Runs requests on the nodes of one pool, each under its absolute deadline."""
+
+import asyncio
+from typing import Protocol
+
+from twostep.core.errors import Cancelled, DeadlineExceeded
+from twostep.core.ids import NodeRef
+from twostep.core.request import Request
+from twostep.router.bill import Timeline
+from twostep.router.config import RouterConfig
+from twostep.router.inbox import Inbox
+from twostep.router.legs import Legs
+from twostep.router.life import Life
+from twostep.router.metrics import Metrics
+from twostep.router.node_pool import NodePool
+from twostep.router.placement import Avoid, Placement, choose_pair
+from twostep.router.run import OnTokens, Outcome, Run
+
+
+class Dispatch(Protocol):
+    """What the HTTP edge asks of the nodes behind it."""
+
+    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, wants_bill: bool) -> Outcome:
+        """Serve the request; cancelling this ends it on every node. `arrived` is on the event loop's clock.
+
+        Raises ServingError.
+        """
+
+
+class Dispatcher:
+    """The real one."""
+
+    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics) -> None:
+        self._pool = pool
+        self._config = config
+        self._metrics = metrics
+        self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
+
+    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, wants_bill: bool) -> Outcome:
+        deadline = arrived + self._config.request_timeout_s
+        inbox = Inbox(self._config.max_buffered_tokens)
+        try:
+            async with asyncio.timeout_at(deadline) as limit:
+                inbox.on_overflow(lambda: limit.reschedule(arrived))
+                async with Legs(self._pool, request, inbox, deadline=deadline) as legs:
+                    return await self._new_run(request, legs, inbox, arrived).to_the_end(on_tokens, wants_bill=wants_bill)
+        except TimeoutError as cause:
+            if inbox.has_overflowed:
+                raise Cancelled("the client does not read its tokens") from cause
+            raise DeadlineExceeded(f"the request was not done after {self._config.request_timeout_s:g} s") from cause
+
+    def _new_run(self, request: Request, legs: Legs, inbox: Inbox, arrived: float) -> Run:
+        return Run(
+            request,
+            Life(request, max_attempts=self._config.max_attempts),
+            legs,
+            inbox,
+            Timeline(arrived),
+            place=self._place,
+            bad_pairs=self._bad_pairs,
+            metrics=self._metrics,
+        )
+
+    def _place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        return choose_pair(self._pool.ready(), allow_decode_alone=self._config.allow_decode_alone, keep=keep, avoid=avoid)

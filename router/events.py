@@ -1,0 +1,79 @@
+"""What can happen to one request: everything that its life reacts to, from any node, in one stream."""
+
+from dataclasses import dataclass
+
+from twostep.core.bill import DecodeBill, PrefillBill
+from twostep.core.errors import ServingError
+from twostep.core.ids import NodeRef, RequestId
+from twostep.core.request import FinishReason
+from twostep.core.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveQueued:
+    """D has put the request in its queue."""
+
+    attempt: int
+    position: int
+    estimate_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """D has taken room; without a ticket it serves alone. `cached_tokens` is the prefix that D holds."""
+
+    attempt: int
+    ticket: Ticket | None
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveFailed:
+    attempt: int
+    error: ServingError
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillDone:
+    attempt: int
+    bill: PrefillBill
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillFailed:
+    attempt: int
+    error: ServingError
+
+
+@dataclass(frozen=True, slots=True)
+class TokenArrived:
+    """D's stream brought a token; `index` counts the request's output tokens from 0."""
+
+    request: RequestId
+    attempt: int
+    index: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeEnded:
+    """D's last word about an attempt. `num_tokens` is how many output tokens it has had there, None if D does not say."""
+
+    request: RequestId
+    attempt: int
+    finish: FinishReason | None
+    error: ServingError | None
+    bill: DecodeBill | None
+    num_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node is gone, or has forgotten the request."""
+
+    node: NodeRef
+    error: ServingError
+
+
+StreamEvent = TokenArrived | DecodeEnded
+Event = ReserveQueued | Reserved | ReserveFailed | PrefillDone | PrefillFailed | StreamEvent | NodeLost

@@ -1,0 +1,122 @@
+"""The calls in flight for one request, on P and on D; leaving the block ends them all, on the nodes too."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from twostep.core.errors import NodeUnavailable, ServingError
+from twostep.core.ids import NodeRef
+from twostep.core.request import Request
+from twostep.core.ticket import Ticket
+from twostep.router.events import PrefillDone, PrefillFailed, Reserved, ReserveFailed
+from twostep.router.inbox import Inbox
+from twostep.router.node_connection import NodeConnection
+from twostep.router.node_pool import NodePool
+from twostep.router.placement import Placement
+
+
+class Legs:
+    """What the calls answer goes into `inbox`, in order with what comes from D's stream."""
+
+    def __init__(self, pool: NodePool, request: Request, inbox: Inbox, *, deadline: float) -> None:
+        self._pool = pool
+        self._request = request
+        self._inbox = inbox
+        self._deadline = deadline
+        self._calls: dict[NodeRef, asyncio.Task[None]] = {}
+        self._ending: dict[NodeRef, asyncio.Task[None]] = {}
+        self._nodes: set[NodeRef] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for ref in tuple(self._nodes):
+            self.end(ref, "the router has ended the request")
+        for call in self._calls.values():
+            call.cancel()
+
+    async def reserve(self, attempt: int, placement: Placement, output_tokens: tuple[int, ...]) -> None:
+        """Ask D for room. Its events carry `attempt`. Waits only for an earlier leg on D that is being ended."""
+        if ending := self._ending.pop(placement.decode.ref, None):
+            await ending
+        node = self._admit(placement.decode.ref, weight=1)
+        request = replace(self._request, output_tokens=output_tokens)
+        self._start(placement.decode.ref, self._reserve(node, attempt, placement, request))
+
+    async def prefill(self, attempt: int, placement: Placement, ticket: Ticket, output_tokens: tuple[int, ...]) -> None:
+        """Have P compute what D misses and push it there. Waits only for an earlier leg on P that is being ended."""
+        source = ticket.leg.source
+        if ending := self._ending.pop(source, None):
+            await ending
+        request = replace(self._request, output_tokens=output_tokens)
+        node = self._admit(source, weight=len(request.tokens))
+        self._start(source, self._prefill(node, attempt, placement, ticket, request))
+
+    def cancel(self, ref: NodeRef, reason: str) -> None:
+        """Have one node end the request; its last word is still heard."""
+        if cancel := self._pool.cancel(ref, self._request.id, reason):
+            self._ending[ref] = cancel
+
+    def end(self, ref: NodeRef, reason: str) -> None:
+        """End the request on one node, at once, and hear no more of it."""
+        if call := self._calls.pop(ref, None):
+            call.cancel()
+        if ref not in self._ending:
+            self.cancel(ref, reason)
+        self.leave(ref)
+
+    def leave(self, ref: NodeRef) -> None:
+        """The node has ended the request itself."""
+        self._nodes.discard(ref)
+        if node := self._pool.find(ref):
+            node.dismiss(self._request.id)
+
+    def _admit(self, ref: NodeRef, *, weight: int) -> NodeConnection | None:
+        node = self._pool.find(ref)
+        if node:
+            self._nodes.add(ref)
+            node.admit(self._request.id, self._inbox.put, weight=weight)
+        return node
+
+    def _start(self, ref: NodeRef, call: Coroutine[Any, Any, None]) -> None:
+        self._calls[ref] = asyncio.create_task(call)
+
+    async def _reserve(self, node: NodeConnection | None, attempt: int, placement: Placement, request: Request) -> None:
+        try:
+            if node is None:
+                raise NodeUnavailable(f"{placement.decode.ref} has gone")
+            source = placement.prefill.description if placement.prefill else None
+            async for event in node.client.reserve(request, attempt, source, remaining_s=self._remaining_s()):
+                self._inbox.put(event)
+                if isinstance(event, Reserved):
+                    return
+            raise NodeUnavailable(f"{placement.decode.ref} ended the reservation without a ticket")
+        except ServingError as error:
+            self._suspect(node, placement.decode.ref, error)
+            self._inbox.put(ReserveFailed(attempt, error))
+
+    async def _prefill(
+        self, node: NodeConnection | None, attempt: int, placement: Placement, ticket: Ticket, request: Request
+    ) -> None:
+        source = ticket.leg.source
+        try:
+            if node is None:
+                raise NodeUnavailable(f"{source} has gone")
+            bill = await node.client.prefill(request, ticket, placement.decode.description, timeout_s=self._remaining_s())
+            self.leave(source)
+            self._inbox.put(PrefillDone(attempt, bill))
+        except ServingError as error:
+            self._suspect(node, source, error)
+            self._inbox.put(PrefillFailed(attempt, error))
+
+    def _suspect(self, node: NodeConnection | None, ref: NodeRef, error: ServingError) -> None:
+        if node and isinstance(error, NodeUnavailable):
+            node.suspect(ref, error)
+
+    def _remaining_s(self) -> float:
+        return max(0.001, self._deadline - asyncio.get_running_loop().time())

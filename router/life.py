@@ -1,0 +1,208 @@
+"""Decides what one request does next, from all that happens to it. Pure: events in, decisions out.
+
+Only tokens of the current attempt with the next index are accepted. A failure that another node may not have leads to a
+new attempt, which starts from the accepted tokens; any other ends the request.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from twostep.core.bill import DecodeBill, PrefillBill
+from twostep.core.errors import Cancelled, FingerprintMismatch, NodeUnavailable, ServingError, TransferFailed
+from twostep.core.ids import NodeRef
+from twostep.core.request import FinishReason, Request
+from twostep.core.ticket import Ticket
+from twostep.router.events import (
+    DecodeEnded,
+    Event,
+    NodeLost,
+    PrefillDone,
+    PrefillFailed,
+    Reserved,
+    ReserveFailed,
+    ReserveQueued,
+    TokenArrived,
+)
+from twostep.router.placement import Placement
+
+
+class Phase(enum.Enum):
+    """Where the current attempt stands."""
+
+    RESERVING = enum.auto()
+    PREFILLING = enum.auto()
+    DECODING = enum.auto()
+
+
+class Blame(enum.StrEnum):
+    """Which node the next attempt should avoid."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do. `ignored` names a message that was not taken, for the count."""
+
+    ignored: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartPrefill:
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    error: ServingError
+    blame: Blame
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    error: ServingError
+
+
+Decision = Wait | StartPrefill | Accept | Finish | Retry | Fail
+WAIT = Wait()
+
+
+class Life:
+    """One request, from its first placement to its end."""
+
+    def __init__(self, request: Request, *, max_attempts: int) -> None:
+        self._request = request
+        self._max_attempts = max_attempts
+        self._phase = Phase.RESERVING
+        self._placement: Placement | None = None
+        self.attempt = 0
+        self.tokens: list[int] = []
+        self.avoid: set[NodeRef] = set()
+        self.decode_cached_tokens = 0
+        self.prefill_bill: PrefillBill | None = None
+        self.decode_bill: DecodeBill | None = None
+        self.owed: set[NodeRef] = set()
+        """Nodes that work on the current attempt and have not said their last word about it."""
+
+    @property
+    def placement(self) -> Placement:
+        if self._placement is None:
+            raise RuntimeError("the request has not been placed yet")
+        return self._placement
+
+    @property
+    def finish_by_rule(self) -> FinishReason | None:
+        """Why the accepted tokens end the answer, if they do: the same rules that D applies."""
+        return self._request.stop.finish_reason(self.tokens[-1], len(self.tokens) - 1) if self.tokens else None
+
+    def begin_attempt(self, placement: Placement) -> None:
+        self._placement = placement
+        self._phase = Phase.RESERVING
+        self.attempt += 1
+        self.decode_cached_tokens = 0
+        self.prefill_bill = self.decode_bill = None
+        self.owed = {placement.decode.ref}
+
+    def on(self, event: Event) -> Decision:
+        """Return what follows from `event`."""
+        match event:
+            case NodeLost():
+                return self._on_node_lost(event)
+            case _ if event.attempt != self.attempt:
+                return Wait(ignored="old_attempt")
+            case ReserveQueued():
+                return WAIT
+            case Reserved():
+                return self._on_reserved(event)
+            case ReserveFailed(error=error):
+                self.owed.discard(self.placement.decode.ref)
+                return self._failed(error, Blame.DECODE)
+            case PrefillDone(bill=bill):
+                self._prefill_has_ended()
+                self.prefill_bill = bill
+                return WAIT
+            case PrefillFailed(error=error):
+                return self._on_prefill_failed(error)
+            case TokenArrived():
+                return self._on_token(event)
+            case DecodeEnded():
+                return self._on_decode_ended(event)
+
+    def _on_reserved(self, event: Reserved) -> Decision:
+        self.decode_cached_tokens = event.cached_tokens
+        if self._phase is not Phase.RESERVING:
+            return WAIT  # D alone: its first token can overtake the answer to Reserve
+        self._phase = Phase.PREFILLING
+        if event.ticket is None or self.placement.prefill is None:
+            return WAIT
+        self.owed.add(self.placement.prefill.ref)
+        return StartPrefill(event.ticket)
+
+    def _prefill_has_ended(self) -> None:
+        if self.placement.prefill:
+            self.owed.discard(self.placement.prefill.ref)
+
+    def _on_prefill_failed(self, error: ServingError) -> Decision:
+        self._prefill_has_ended()
+        if self._phase is Phase.DECODING:
+            return Wait(ignored="prefill_failed_after_first_token")
+        return self._failed(error, Blame.PREFILL)
+
+    def _on_token(self, event: TokenArrived) -> Decision:
+        if event.index < len(self.tokens):
+            return Wait(ignored="duplicate_token")
+        if self.finish_by_rule:
+            return Wait(ignored="token_after_the_end")
+        if event.index > len(self.tokens):
+            return self._tokens_missing(event.index)
+        self._phase = Phase.DECODING
+        self.tokens.append(event.token)
+        return Accept(event.token)
+
+    def _on_decode_ended(self, event: DecodeEnded) -> Decision:
+        self.decode_bill = event.bill
+        self.owed.discard(self.placement.decode.ref)
+        if event.error:
+            is_transfer = isinstance(event.error, TransferFailed | FingerprintMismatch)
+            blame = Blame.PREFILL if is_transfer and self._phase is not Phase.DECODING else Blame.DECODE
+            return self._failed(event.error, blame)
+        if event.num_tokens is not None and event.num_tokens > len(self.tokens):
+            return self._tokens_missing(event.num_tokens)
+        if event.finish is None or event.finish is FinishReason.CANCELLED:
+            return self._failed(NodeUnavailable(f"{self.placement.decode.ref} gave up the request"), Blame.DECODE)
+        return Finish(event.finish)
+
+    def _on_node_lost(self, event: NodeLost) -> Decision:
+        self.owed.discard(event.node)
+        if event.node == self.placement.decode.ref:
+            return self._failed(event.error, Blame.DECODE)
+        prefill = self.placement.prefill
+        if prefill is None or event.node != prefill.ref or self._phase is Phase.DECODING:
+            return Wait(ignored="lost_node_not_needed")
+        return self._failed(event.error, Blame.PREFILL)
+
+    def _tokens_missing(self, end: int) -> Decision:
+        missing = f"{end - len(self.tokens)} tokens after number {len(self.tokens)}"
+        return self._failed(NodeUnavailable(f"the stream of {self.placement.decode.ref} lost {missing}"), Blame.DECODE)
+
+    def _failed(self, error: ServingError, blame: Blame) -> Decision:
+        if finish := self.finish_by_rule:
+            return Finish(finish)
+        may_help = error.retry_elsewhere or isinstance(error, Cancelled)
+        if not may_help or self.attempt >= self._max_attempts:
+            return Fail(error)
+        blamed = self.placement.decode if blame is Blame.DECODE else self.placement.prefill
+        if blamed:
+            self.avoid.add(blamed.ref)
+        return Retry(error, blame)

@@ -1,0 +1,37 @@
+"""The router's Prometheus metrics."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2)
+
+
+class Metrics:
+    """One registry per router, so that two of them can live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("requests", "Chat completions by outcome: finish reason or error code", "outcome")
+        self.in_flight = Gauge("twostep_router_in_flight_requests", "Requests being served", registry=self.registry)
+        self.bypass = self._counter("bypass", "Requests placed on a decode node alone", "reason")
+        self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")
+        self.ignored = self._counter("ignored_messages", "Messages of nodes that were not taken", "why")
+        self.missing_bills = self._counter("missing_bills", "Answers that ended before the node's last word", "node")
+        self.clients_gone = self._counter("clients_gone", "Requests ended because of their client", "why")
+        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens served")
+        self.cached_tokens = self._counter("cached_prompt_tokens", "Prompt tokens that nobody had to compute")
+        self.completion_tokens = self._counter("completion_tokens", "Tokens answered")
+        self.ttft = self._histogram("time_to_first_token_seconds", "From a request's arrival to its first token", SECONDS)
+        self.tpot = self._histogram("time_per_output_token_seconds", "Mean over one answer, without its first", TOKEN_SECONDS)
+        self.node_ready = Gauge(
+            "twostep_router_node_ready", "Whether requests may be placed there", ["address", "role"], registry=self.registry
+        )
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"twostep_router_{name}_total", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"twostep_router_{name}", text, buckets=buckets, registry=self.registry)

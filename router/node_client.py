@@ -1,0 +1,194 @@
+"""The router's calls to one node: the gRPC edge, where wire types end."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twostep.core.bill import PrefillBill
+from twostep.core.errors import ServingError
+from twostep.core.fingerprint import Fingerprint
+from twostep.core.ids import RequestId, RouterId
+from twostep.core.request import FinishReason, Request
+from twostep.core.ticket import Ticket
+from twostep.proto import node_pb2 as pb
+from twostep.proto.node_pb2_grpc import DecodeStub, NodeStub, PrefillStub
+from twostep.proto.rpc import open_channel, serving_errors
+from twostep.proto.wire import (
+    decode_bill_from_pb,
+    error_from_pb,
+    geometry_from_pb,
+    geometry_to_pb,
+    node_from_pb,
+    node_to_pb,
+    prefill_bill_from_pb,
+    request_to_pb,
+    ticket_from_pb,
+    ticket_to_pb,
+)
+from twostep.router.events import DecodeEnded, Reserved, ReserveQueued, StreamEvent, TokenArrived
+from twostep.router.node_view import NodeDescription, NodeStatus, Peer, PeerState
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A node's answer to a heartbeat: its status, and which listed requests it does not know."""
+
+    status: NodeStatus
+    unknown: frozenset[RequestId]
+
+
+class NodeClient:
+    """Every method raises ServingError: the node's own, or NodeUnavailable when it cannot be reached."""
+
+    def __init__(self, address: str, router: RouterId) -> None:
+        self.address = address
+        self._router = router
+        self._channel = open_channel(address)
+        self._node: Any = NodeStub(self._channel)  # type: ignore[no-untyped-call]
+        self._prefill: Any = PrefillStub(self._channel)  # type: ignore[no-untyped-call]
+        self._decode: Any = DecodeStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+    async def describe(self, *, timeout_s: float) -> NodeDescription:
+        with serving_errors(self.address):
+            return _description(await self._node.Describe(pb.DescribeRequest(), timeout=timeout_s))
+
+    async def heartbeat(self, sequence: int, live: Collection[RequestId], *, lease_s: float, timeout_s: float) -> Beat:
+        beat = pb.HeartbeatRequest(router=self._router, sequence=sequence, lease_s=lease_s, live=sorted(live))
+        with serving_errors(self.address):
+            reply = await self._node.Heartbeat(beat, timeout=timeout_s)
+        return Beat(_status(reply.status), frozenset(RequestId(request) for request in reply.unknown))
+
+    async def tell_peers(self, peers: Sequence[Peer], *, expires_s: float, timeout_s: float) -> None:
+        told = [pb.Peer(node=node_to_pb(peer.ref), handoff_address=peer.handoff_address) for peer in peers]
+        with serving_errors(self.address):
+            await self._node.Peers(pb.PeersRequest(router=self._router, peers=told, expires_s=expires_s), timeout=timeout_s)
+
+    async def cancel(self, request: RequestId, reason: str, *, timeout_s: float) -> bool:
+        """Return whether the node knew the request."""
+        with serving_errors(self.address):
+            reply = await self._node.Cancel(pb.CancelRequest(request=request, reason=reason), timeout=timeout_s)
+        return bool(reply.known)
+
+    async def reserve(
+        self, request: Request, attempt: int, prefill: NodeDescription | None, *, remaining_s: float
+    ) -> AsyncIterator[ReserveQueued | Reserved]:
+        """Yield the request's places in D's queue, then the reservation. Closing the iterator dequeues it."""
+        wanted = pb.ReserveRequest(
+            router=self._router, request=request_to_pb(request), attempt=attempt, remaining_s=remaining_s, **_source(prefill)
+        )
+        with serving_errors(self.address):
+            call = self._decode.Reserve(wanted, timeout=remaining_s)
+            try:
+                async for event in call:
+                    yield _reserve_event(attempt, event)
+            finally:
+                call.cancel()
+
+    async def prefill(self, request: Request, ticket: Ticket, destination: NodeDescription, *, timeout_s: float) -> PrefillBill:
+        """Return P's bill when its leg has ended well."""
+        wanted = pb.PrefillRequest(
+            router=self._router,
+            request=request_to_pb(request),
+            ticket=ticket_to_pb(ticket),
+            fingerprint=destination.fingerprint.as_dict(),
+        )
+        with serving_errors(self.address):
+            reply = await self._prefill.Prefill(wanted, timeout=timeout_s)
+        return prefill_bill_from_pb(reply.bill)
+
+    async def tokens(self) -> AsyncIterator[list[StreamEvent]]:
+        """Yield what happens to this router's requests on D, one list per message; the first, empty, once it is open."""
+        with serving_errors(self.address):
+            call = self._decode.Tokens(pb.TokensRequest(router=self._router))
+            try:
+                await call.wait_for_connection()
+                yield []
+                async for batch in call:
+                    yield _stream_events(batch)
+            finally:
+                call.cancel()
+
+
+def _source(prefill: NodeDescription | None) -> dict[str, Any]:
+    if prefill is None:
+        return {}
+    return {
+        "prefill_node": node_to_pb(prefill.ref),
+        "fingerprint": prefill.fingerprint.as_dict(),
+        "geometry": geometry_to_pb(prefill.geometry),
+    }
+
+
+def _description(wire: pb.NodeDescription) -> NodeDescription:
+    return NodeDescription(
+        ref=node_from_pb(wire.node),
+        role=wire.role,
+        is_ready=wire.ready,
+        not_ready_reason=wire.not_ready_reason,
+        model=wire.model,
+        fingerprint=Fingerprint.from_dict(dict(wire.fingerprint)),
+        geometry=geometry_from_pb(wire.geometry),
+        transport=wire.transport,
+        handoff_address=wire.handoff_address,
+        max_prompt_tokens=wire.max_prompt_tokens,
+        version=wire.version,
+    )
+
+
+def _status(wire: pb.NodeStatus) -> NodeStatus:
+    return NodeStatus(
+        ref=node_from_pb(wire.node),
+        is_ready=wire.ready,
+        not_ready_reason=wire.not_ready_reason,
+        step=wire.step,
+        num_running=wire.num_running,
+        num_waiting=wire.num_waiting,
+        queued_tokens=wire.queued_tokens,
+        free_blocks=wire.free_blocks,
+        cached_blocks=wire.cached_blocks,
+        total_blocks=wire.total_blocks,
+        peers={node_from_pb(peer.node): _peer_state(peer) for peer in wire.peers},
+    )
+
+
+def _peer_state(wire: pb.PeerState) -> PeerState:
+    return PeerState(
+        is_proven=wire.state == pb.PeerState.PROVEN,
+        state=pb.PeerState.State.Name(wire.state).lower(),
+        reason=wire.reason,
+        path=wire.path,
+        bytes_per_s=wire.bytes_per_s,
+    )
+
+
+def _reserve_event(attempt: int, wire: pb.ReserveEvent) -> ReserveQueued | Reserved:
+    if wire.HasField("queued"):
+        return ReserveQueued(attempt, wire.queued.position, wire.queued.estimate_s)
+    granted = wire.granted
+    return Reserved(attempt, ticket_from_pb(granted.ticket) if granted.HasField("ticket") else None, granted.cached_tokens)
+
+
+def _stream_events(batch: pb.TokenBatch) -> list[StreamEvent]:
+    events: list[StreamEvent] = [
+        TokenArrived(RequestId(wire.request), wire.attempt, wire.index, wire.token) for wire in batch.tokens
+    ]
+    events.extend(_ended(wire) for wire in batch.ended)
+    return events
+
+
+def _ended(wire: pb.Ended) -> DecodeEnded:
+    finish = FinishReason(wire.finish_reason) if wire.finish_reason in set(FinishReason) else None
+    error = error_from_pb(wire.error) if wire.HasField("error") else None
+    if finish is None and error is None:
+        error = ServingError(f"the decode node ended the request without a reason it should know: {wire.finish_reason!r}")
+    return DecodeEnded(
+        request=RequestId(wire.request),
+        attempt=wire.attempt,
+        finish=finish,
+        error=error,
+        bill=decode_bill_from_pb(wire.bill) if wire.HasField("bill") else None,
+        num_tokens=wire.num_tokens if wire.HasField("num_tokens") else None,
+    )

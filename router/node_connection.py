@@ -1,0 +1,202 @@
+"""One node as this router knows it: heartbeats, peers and, for a decode node, its token stream. Keeps its requests alive."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twostep.core.clock import Clock
+from twostep.core.errors import NodeUnavailable, ServingError
+from twostep.core.ids import NodeRef, RequestId
+from twostep.router.config import RouterConfig
+from twostep.router.events import Event, NodeLost
+from twostep.router.node_client import Beat, NodeClient
+from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
+
+log = logging.getLogger(__name__)
+
+UNSETTLED_BEAT_S = 0.2
+REOPEN_S = 0.1
+PEERS_LEASES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A request that lives on the node. `weight` is its share of the node's load."""
+
+    put: Callable[[Event], None]
+    weight: int
+
+
+class NodeConnection:
+    """`run` keeps the connection for ever; everything else only reads what it has learnt."""
+
+    def __init__(
+        self, client: NodeClient, role: str, config: RouterConfig, peers: Callable[[], list[Peer]], *, clock: Clock
+    ) -> None:
+        self.client = client
+        self.role = role
+        self.description: NodeDescription | None = None
+        self.status: NodeStatus | None = None
+        self.trouble = "not reached yet"
+        self._config = config
+        self._peers = peers
+        self._clock = clock
+        self._sequence = 0
+        self._residents: dict[RequestId, Resident] = {}
+        self._load = 0
+        self._unknown: frozenset[RequestId] = frozenset()
+        self._told: tuple[list[Peer], float] = ([], float("-inf"))
+        self._last_beat = clock()
+        self._stream_broken_at: float | None = clock()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests may be placed here now."""
+        return not self.trouble
+
+    @property
+    def live(self) -> frozenset[RequestId]:
+        return frozenset(self._residents)
+
+    def view(self) -> NodeView:
+        """Return the node for placement. Raises RuntimeError when it was never described."""
+        if self.description is None or self.status is None:
+            raise RuntimeError(f"{self.client.address} has not been described yet")
+        proven = frozenset(ref for ref, peer in self.status.peers.items() if peer.is_proven)
+        return NodeView(self.description, max(self._load, self._reported_load(self.status)), proven)
+
+    def admit(self, request: RequestId, put: Callable[[Event], None], *, weight: int) -> None:
+        """List the request as living here, and deliver to `put` what happens to it here."""
+        self.dismiss(request)
+        self._residents[request] = Resident(put, weight)
+        self._load += weight
+
+    def dismiss(self, request: RequestId) -> None:
+        """The request no longer lives here."""
+        resident = self._residents.pop(request, None)
+        self._load -= resident.weight if resident else 0
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_beating(), name=f"heartbeat {self.client.address}")
+            if self.role == "decode":
+                tasks.create_task(self._keep_streaming(), name=f"tokens {self.client.address}")
+
+    async def _keep_beating(self) -> None:
+        while True:
+            try:
+                await self._beat()
+            except ServingError as error:
+                self._miss(error)
+            await asyncio.sleep(
+                self._config.heartbeat_s if self._is_settled() else min(UNSETTLED_BEAT_S, self._config.heartbeat_s)
+            )
+
+    async def _beat(self) -> None:
+        timeout_s = self._config.heartbeat_s
+        if self.description is None or not self.description.is_ready:
+            self._learn(await self.client.describe(timeout_s=timeout_s))
+        self._sequence += 1
+        live = self.live
+        beat = await self.client.heartbeat(self._sequence, live, lease_s=self._config.lease_s, timeout_s=timeout_s)
+        self._hear(beat, live)
+        if self.description is None or beat.status.ref != self.description.ref:
+            self._learn(await self.client.describe(timeout_s=timeout_s))
+        await self._tell_peers(timeout_s)
+        self._judge()
+
+    def _learn(self, description: NodeDescription) -> None:
+        if description.role != self.role:
+            raise NodeUnavailable(f"{self.client.address} is a {description.role} node, configured as {self.role}")
+        if self.description and self.description.ref != description.ref:
+            self._lose(NodeUnavailable(f"{self.description.ref} has been replaced by {description.ref}"))
+            self._told = ([], float("-inf"))
+        self.description = description
+
+    def _hear(self, beat: Beat, listed: frozenset[RequestId]) -> None:
+        self.status = beat.status
+        self._last_beat = self._clock()
+        # Unknown once may be a request on its way; unknown twice is one that the node has forgotten.
+        forgotten = beat.unknown & self._unknown & listed
+        self._unknown = beat.unknown - forgotten
+        for request in forgotten & self._residents.keys():
+            error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
+            self._residents[request].put(NodeLost(beat.status.ref, error))
+
+    def _miss(self, error: ServingError) -> None:
+        self._note_trouble(error.message)
+        if self._clock() - self._last_beat > self._config.lease_s:
+            self._lose(error)
+
+    async def _tell_peers(self, timeout_s: float) -> None:
+        peers, (told, told_at) = self._peers(), self._told
+        if peers == told and self._clock() - told_at < self._config.lease_s:
+            return
+        await self.client.tell_peers(peers, expires_s=PEERS_LEASES * self._config.lease_s, timeout_s=timeout_s)
+        self._told = (peers, self._clock())
+
+    def _is_settled(self) -> bool:
+        if not self.is_ready or self.status is None:
+            return False
+        states = self.status.peers
+        return all(peer.ref in states and states[peer.ref].state in ("proven", "failed") for peer in self._peers())
+
+    async def _keep_streaming(self) -> None:
+        while True:
+            try:
+                await self._stream()
+            except ServingError as error:
+                self._break_stream(error)
+            except TimeoutError:
+                self._break_stream(NodeUnavailable(f"{self.client.address}: the token stream does not open"))
+            else:
+                self._break_stream(NodeUnavailable(f"{self.client.address} has closed its token stream"))
+            await asyncio.sleep(REOPEN_S)
+
+    async def _stream(self) -> None:
+        async with asyncio.timeout(self._config.node_lost_s) as opening:
+            async for events in self.client.tokens():
+                opening.reschedule(None)
+                self._stream_broken_at = None
+                for event in events:
+                    if resident := self._residents.get(event.request):
+                        resident.put(event)
+
+    def _break_stream(self, error: ServingError) -> None:
+        if self._stream_broken_at is None:
+            self._stream_broken_at = self._clock()
+        self._note_trouble(error.message)
+        if self._clock() - self._stream_broken_at >= self._config.node_lost_s:
+            self._lose(error)
+
+    def _lose(self, error: ServingError) -> None:
+        """Tell every request here that the node is gone."""
+        if self.description is None or not self._residents:
+            return
+        log.warning("node lost", extra={"node": str(self.description.ref), "reason": error.message})
+        residents, self._residents, self._load = self._residents, {}, 0
+        for resident in residents.values():
+            resident.put(NodeLost(self.description.ref, error))
+
+    def _judge(self) -> None:
+        """Settle, after a good heartbeat, whether the node may be used."""
+        if self.status is None or not self.status.is_ready or self.description is None or not self.description.is_ready:
+            self._note_trouble((self.status and self.status.not_ready_reason) or "not ready")
+        elif self.role == "decode" and self._stream_broken_at is not None:
+            self._note_trouble("its token stream is not open")
+        else:
+            self._note_trouble("")
+
+    def _note_trouble(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            log.info("node ready" if not trouble else "node not ready", extra={"node": self.client.address, "reason": trouble})
+        self.trouble = trouble
+
+    def _reported_load(self, status: NodeStatus) -> int:
+        return status.queued_tokens if self.role == "prefill" else status.num_running + status.num_waiting
+
+    def suspect(self, ref: NodeRef, error: ServingError) -> None:
+        """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""
+        if self.description and self.description.ref == ref:
+            self._note_trouble(error.message)

@@ -1,0 +1,58 @@
+"""Whether the router can serve, and what it knows of its nodes: the page behind /ready."""
+
+from typing import Any
+
+from twostep.core.errors import NoReadyNode
+from twostep.router.metrics import Metrics
+from twostep.router.node_connection import NodeConnection
+from twostep.router.node_pool import NodePool
+from twostep.router.openai.accept import ModelLimits
+
+
+class Readiness:
+    """Ready means one pair between which bytes have really moved; or a decode node, where it may serve alone."""
+
+    def __init__(self, pool: NodePool, *, allow_decode_alone: bool) -> None:
+        self._pool = pool
+        self._allow_decode_alone = allow_decode_alone
+
+    def report(self) -> dict[str, Any]:
+        pairs = self._pool.proven_pairs()
+        num_decode = len(self._pool.ready().decode)
+        return {
+            "ready": bool(pairs) or (self._allow_decode_alone and num_decode > 0),
+            "proven_pairs": len(pairs),
+            "pairs": [
+                {"prefill": str(p), "decode": str(d), "path": state.path, "bytes_per_s": state.bytes_per_s}
+                for p, d, state in pairs
+            ],
+            "nodes": [_node_report(node) for node in self._pool.nodes],
+        }
+
+    def limits(self) -> ModelLimits:
+        """Return what the ready decode nodes can take. Raises NoReadyNode."""
+        nodes = [node.description for node in self._pool.ready().decode]
+        if not nodes:
+            raise NoReadyNode("no decode node is ready", retry_after_s=1.0)
+        return ModelLimits(
+            max_model_tokens=max(node.geometry.max_model_tokens for node in nodes),
+            max_prompt_tokens=max(node.max_prompt_tokens for node in nodes),
+            vocab_size=max(node.fingerprint.vocab_size for node in nodes),
+        )
+
+    def update(self, metrics: Metrics) -> None:
+        for node in self._pool.nodes:
+            metrics.node_ready.labels(node.client.address, node.role).set(node.is_ready)
+
+
+def _node_report(node: NodeConnection) -> dict[str, Any]:
+    peers = node.status.peers if node.status else {}
+    return {
+        "role": node.role,
+        "address": node.client.address,
+        "node": str(node.description.ref) if node.description else None,
+        "ready": node.is_ready,
+        "reason": node.trouble,
+        "requests": len(node.live),
+        "peers": {str(ref): f"{peer.state} {peer.reason}".strip() for ref, peer in peers.items()},
+    }

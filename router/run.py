@@ -1,0 +1,182 @@
+"""One request's run on the nodes: carries out what its life decides."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded
+from twostep.core.ids import NodeRef
+from twostep.core.request import FinishReason, Request
+from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
+from twostep.router.events import Event, Reserved
+from twostep.router.inbox import Inbox
+from twostep.router.legs import Legs
+from twostep.router.life import Accept, Blame, Fail, Finish, Life, Retry, StartPrefill, Wait
+from twostep.router.metrics import Metrics
+from twostep.router.placement import Avoid, Placement
+
+log = logging.getLogger(__name__)
+
+LAST_WORD_S = 1.0
+
+OnTokens = Callable[[Sequence[int]], Awaitable[bool]]
+"""Takes newly accepted tokens; returns whether more are wanted."""
+Place = Callable[[NodeRef | None, Avoid], Placement]
+"""Chooses nodes: prefers to keep the named decode node, avoids what has failed. Raises NoReadyNode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a request ended well. `finish` is None when its reader wanted no more tokens."""
+
+    finish: FinishReason | None
+    cached_tokens: int
+    bill: Bill
+
+
+class Run:
+    """`bad_pairs` is shared by all runs: a pair whose fingerprints differ is never formed again."""
+
+    def __init__(
+        self,
+        request: Request,
+        life: Life,
+        legs: Legs,
+        inbox: Inbox,
+        times: Timeline,
+        *,
+        place: Place,
+        bad_pairs: set[tuple[NodeRef, NodeRef]],
+        metrics: Metrics,
+    ) -> None:
+        self._request = request
+        self._life = life
+        self._legs = legs
+        self._inbox = inbox
+        self._times = times
+        self._place = place
+        self._bad_pairs = bad_pairs
+        self._metrics = metrics
+
+    async def to_the_end(self, on_tokens: OnTokens, *, wants_bill: bool) -> Outcome:
+        """Serve the request. Raises ServingError when it fails for good."""
+        await self._begin(self._place(None, self._avoid()))
+        finish: FinishReason | None = None
+        while finish is None:
+            tokens, finish = await self._react(await self._inbox.take())
+            if tokens and not await on_tokens(tokens):
+                return await self._stop_early(wants_bill)
+        await self._await_last_words()
+        return self._outcome(finish)
+
+    async def _react(self, events: Sequence[Event]) -> tuple[list[int], FinishReason | None]:
+        """Return the tokens that `events` brought and, once they are all there, why they end."""
+        tokens: list[int] = []
+        finish: FinishReason | None = None
+        for event in events:
+            decision = self._life.on(event)
+            match decision:
+                case Wait(ignored=why):
+                    self._note(event, why)
+                case Accept(token=token):
+                    self._note_token()
+                    tokens.append(token)
+                case StartPrefill(ticket=ticket):
+                    self._times.reserved = self._now()
+                    await self._legs.prefill(self._life.attempt, self._life.placement, ticket, tuple(self._life.tokens))
+                case Retry():
+                    await self._recover(decision)
+                case Finish(reason=reason):
+                    finish = reason
+                case Fail(error=error):
+                    raise error
+        return tokens, finish or self._life.finish_by_rule
+
+    async def _stop_early(self, wants_bill: bool) -> Outcome:
+        for ref in self._life.owed:
+            self._legs.cancel(ref, "a stop string has been found")
+        if wants_bill:
+            await self._await_last_words()
+        return self._outcome(None)
+
+    async def _begin(self, placement: Placement) -> None:
+        self._life.begin_attempt(placement)
+        if placement.bypass:
+            self._metrics.bypass.labels(placement.bypass).inc()
+        self._times.reserve_sent = self._times.reserved = self._now()
+        await self._legs.reserve(self._life.attempt, placement, tuple(self._life.tokens))
+
+    async def _recover(self, retry: Retry) -> None:
+        """Start a new attempt from the accepted tokens. Raises the error that made it necessary when no node is left."""
+        failed = self._life.placement
+        self._metrics.retries.labels(retry.blame, retry.error.code).inc()
+        log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
+        if isinstance(retry.error, FingerprintMismatch) and failed.prefill:
+            self._bad_pairs.add((failed.prefill.ref, failed.decode.ref))
+        self._drop(failed, retry)
+        try:
+            placement = self._place(failed.decode.ref if retry.blame is Blame.PREFILL else None, self._avoid())
+        except NoReadyNode as cause:
+            raise retry.error from cause
+        if isinstance(retry.error, Overloaded) and placement.decode.ref == failed.decode.ref:
+            raise retry.error
+        await self._begin(placement)
+
+    def _drop(self, failed: Placement, retry: Retry) -> None:
+        """End what is left of the failed attempt; when P is to blame, D keeps its blocks for the next one."""
+        dropped = [failed.prefill] if retry.blame is Blame.PREFILL else [failed.prefill, failed.decode]
+        # A node that cannot be reached may still be at work.
+        is_unsure = isinstance(retry.error, NodeUnavailable)
+        for node in dropped:
+            if node and (is_unsure or node.ref in self._life.owed):
+                self._legs.end(node.ref, "a new attempt begins")
+            elif node:
+                self._legs.leave(node.ref)
+
+    async def _await_last_words(self) -> None:
+        """Wait a moment for the nodes' bills: they may come after the last token."""
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                while self._life.owed:
+                    for event in await self._inbox.take():
+                        self._life.on(event)
+        except TimeoutError:
+            for ref in self._life.owed:
+                self._metrics.missing_bills.labels(ref.id).inc()
+        placement = self._life.placement
+        for node in (placement.decode, placement.prefill):
+            if node and node.ref not in self._life.owed:
+                self._legs.leave(node.ref)
+
+    def _outcome(self, finish: FinishReason | None) -> Outcome:
+        life, placement = self._life, self._life.placement
+        cached = cached_tokens(life.prefill_bill, life.decode_cached_tokens, len(self._request.prompt))
+        bill = make_bill(
+            self._times,
+            life.prefill_bill,
+            life.decode_bill,
+            num_tokens=len(life.tokens),
+            cached=cached,
+            attempts=life.attempt,
+            prefill_node=placement.prefill.ref.id if placement.prefill else None,
+            decode_node=placement.decode.ref.id,
+        )
+        return Outcome(finish, cached, bill)
+
+    def _note(self, event: Event, ignored: str | None) -> None:
+        if isinstance(event, Reserved):
+            self._times.reserved = self._now()
+        if ignored:
+            self._metrics.ignored.labels(ignored).inc()
+
+    def _note_token(self) -> None:
+        self._times.last_token = self._now()
+        if self._times.first_token is None:
+            self._times.first_token = self._times.last_token
+
+    def _avoid(self) -> Avoid:
+        return Avoid(frozenset(self._life.avoid), frozenset(self._bad_pairs))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

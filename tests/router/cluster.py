@@ -1,0 +1,139 @@
+"""A router over scripted nodes, on loopback: what the tests of its HTTP surface start from."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from twostep.proto import node_pb2 as pb
+from twostep.router.config import RouterConfig
+from twostep.router.serve import serve
+from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
+
+TEXT = b"Hello, world"
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A running router. `http` speaks to it."""
+
+    prefill: list[FakePrefill]
+    decode: list[FakeDecode]
+    http: httpx.AsyncClient
+    url: str
+    stop: asyncio.Event
+
+    @property
+    def p(self) -> FakePrefill:
+        return self.prefill[0]
+
+    @property
+    def d(self) -> FakeDecode:
+        return self.decode[0]
+
+    async def chat(self, **fields: Any) -> httpx.Response:
+        return await self.http.post("/v1/chat/completions", json=chat_body(**fields))
+
+    async def metric(self, name: str, **labels: str) -> float:
+        return read_metric((await self.http.get("/metrics")).text, name, **labels)
+
+
+def chat_body(**fields: Any) -> dict[str, Any]:
+    return {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 100, **fields}
+
+
+def say(decode: FakeDecode, tokens: Sequence[int], finish: str = "length") -> None:
+    """Let the node answer every request with `tokens`, one message each, from where the request is."""
+
+    def answer(request: pb.GenerateRequest, attempt: int) -> None:
+        for index in range(len(request.output_tokens), len(tokens)):
+            decode.emit(request.id, attempt, tokens[index : index + 1], first=index)
+        decode.finish(request.id, attempt, finish, num_tokens=len(tokens))
+
+    decode.answer = answer  # type: ignore[method-assign]
+
+
+@asynccontextmanager
+async def cluster(
+    tmp_path: Path, *, num_prefill: int = 1, num_decode: int = 1, is_ready: bool = True, **settings: Any
+) -> AsyncIterator[Cluster]:
+    """Start nodes and a router, and wait until the router is ready."""
+    decode = [FakeDecode(f"d{number}") for number in range(num_decode)]
+    prefill = [FakePrefill(f"p{number}", decode) for number in range(num_prefill)]
+    for node in (*prefill, *decode):
+        await node.start()
+    for node in decode:
+        say(node, TEXT)
+    config = RouterConfig(
+        prefill=tuple(node.address for node in prefill),
+        decode=tuple(node.address for node in decode),
+        port=0,
+        address_file=tmp_path / "router.json",
+        **{"lease_s": 0.6, "node_lost_s": 0.3, "drain_s": 5.0, **settings},
+    )
+    stop = asyncio.Event()
+    serving = asyncio.create_task(serve(config, stop))
+    try:
+        url = await _listening(tmp_path / "router.json", serving)
+        async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+            if is_ready:
+                await _until_ready(http)
+            yield Cluster(prefill, decode, http, url, stop)
+    finally:
+        stop.set()
+        await serving
+        for node in (*prefill, *decode):
+            await node.stop()
+
+
+def events(body: str) -> list[Any]:
+    """Return the JSON of every server-sent event; the closing mark as it is."""
+    lines = body.split("\n\n")
+    assert lines.pop() == ""
+    data = [line.removeprefix("data: ") for line in lines]
+    return [text if text == "[DONE]" else json.loads(text) for text in data]
+
+
+def text_of(chunks: Sequence[Any]) -> str:
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk != "[DONE]" and chunk["choices"]]
+    return "".join(delta.get("content", "") for delta in deltas)
+
+
+def read_metric(page: str, name: str, **labels: str) -> float:
+    """Return one sample of a Prometheus page, 0 when it is not there."""
+    wanted = {f'{label}="{value}"' for label, value in labels.items()}
+    for line in page.splitlines():
+        head, _, value = line.rpartition(" ")
+        sample, _, given = head.partition("{")
+        if sample == name and wanted <= set(given.rstrip("}").split(",")):
+            return float(value)
+    return 0.0
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until `condition` holds: for what another program or connection does in its own time."""
+    async with asyncio.timeout(10):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def _listening(path: Path, serving: "asyncio.Task[None]") -> str:
+    async def is_there() -> bool:
+        if serving.done():
+            serving.result()
+        return await asyncio.to_thread(path.exists)
+
+    await until(is_there)
+    return f"http://{json.loads(await asyncio.to_thread(path.read_text))['http']}"
+
+
+async def _until_ready(http: httpx.AsyncClient) -> None:
+    async def is_ready() -> bool:
+        return (await http.get("/ready")).status_code == 200
+
+    await until(is_ready)
