@@ -103,4 +103,9 @@ async def _not_ready_reason(client: httpx.AsyncClient) -> str:
         reply = await client.get("/ready")
     except httpx.TransportError as error:
         return f"the router does not answer: {error}"
-    return "" if reply.status_code == httpx.codes.OK else " ".join(reply.text.split())
+    return "" if reply.status_code == httpx.codes.OK else _what_is_missing(reply.json())
+
+
+def _what_is_missing(report: Mapping[str, Any]) -> str:
+    waiting = [f"{node['node'] or node['address']}: {node['reason']}" for node in report["nodes"] if not node["ready"]]
+    return ", ".join(waiting) or "no pair of nodes has exchanged bytes yet"

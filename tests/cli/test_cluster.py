@@ -47,7 +47,12 @@ async def test_a_cluster_is_there_once_the_router_says_that_it_is_ready(tmp_path
         assert cluster.url.startswith("http://127.0.0.1:")
         assert cluster.prefill == (NodeAddress("prefill-0", "prefill-0:1", "prefill-0:2"),)
         assert cluster.decode == (NodeAddress("decode-0", "decode-0:1", "decode-0:2"),)
-    assert reports == ["nodes", "router", "no proven pair yet", "no proven pair yet"]
+    assert reports == [
+        "nodes",
+        "router",
+        "decode-0:1: the model loads",
+        "no pair of nodes has exchanged bytes yet",
+    ]
     assert watch.farewells == []
 
 
@@ -84,7 +89,7 @@ async def test_a_start_that_takes_long_can_be_interrupted(tmp_path: Path) -> Non
     watch = Watch()
 
     def interrupt(reason: str) -> None:
-        if reason == "no proven pair yet":
+        if reason.endswith("the model loads"):
             watch.ask_to_stop()
 
     with pytest.raises(Stopped):

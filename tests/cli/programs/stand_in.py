@@ -43,7 +43,8 @@ def serve_ready(num_refusals: int) -> int:
             Ready.refusals -= 1
             self.send_response(503 if Ready.refusals >= 0 else 200)
             self.end_headers()
-            self.wfile.write(b"no proven pair yet")
+            node = {"node": None, "address": "decode-0:1", "ready": False, "reason": "the model loads"}
+            self.wfile.write(json.dumps({"nodes": [node] if Ready.refusals > 0 else []}).encode())
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
