@@ -11,9 +11,9 @@ from twostep.cli.cluster import ClusterPlan, Role
 from twostep.cli.model_store.catalogue import find_model
 from twostep.core.config import check, config, read_values
 from twostep.core.errors import ConfigError
-from twostep.decode_node.config import DecodeConfig
+from twostep.decode_node.config import DecodeNodeConfig
 from twostep.engine.config import EngineConfig
-from twostep.prefill_node.config import PrefillConfig
+from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.router.config import RouterConfig
 
 Values = dict[str, Any]
@@ -31,9 +31,9 @@ class ClusterConfig:
     num_decode: Annotated[int, Field(ge=1, le=64)] = 1
     engine: EngineConfig = EngineConfig()
     """Short for `prefill.engine` and `decode.engine`."""
-    prefill: PrefillConfig = PrefillConfig()
+    prefill: PrefillNodeConfig = PrefillNodeConfig()
     """What each prefill node is told."""
-    decode: DecodeConfig = DecodeConfig()
+    decode: DecodeNodeConfig = DecodeNodeConfig()
     """What each decode node is told."""
     router: RouterConfig = RouterConfig()
     """What the router is told."""

@@ -9,8 +9,6 @@ from twostep.cli import chat, demo, ledger, models, up
 from twostep.core.errors import ConfigError, ServingError
 from twostep.core.program import OneLineParser
 
-INTERRUPTED = 130
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 when it was told something impossible, 1 when it failed."""
@@ -22,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ServingError as error:
         return _complain(error, 1)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return up.INTERRUPTED
     return code
 
 

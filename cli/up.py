@@ -3,11 +3,12 @@
 import argparse
 import asyncio
 import os
+import secrets
 import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from twostep.cli.cluster import Cluster, running
 from twostep.cli.cluster_config import ClusterPlan, plan_cluster
 from twostep.cli.cluster_options import add_cluster_options
 from twostep.cli.watch import Stopped, Watch
+from twostep.core.errors import ServingError
 
 INTERRUPTED = 130
 
@@ -42,28 +44,29 @@ def with_cluster(arguments: argparse.Namespace, use: Use) -> int:
 
     Returns what `use` returns, 1 or a child's own code when a child has ended, 130 when interrupted before it could serve.
     """
-    with ExitStack() as cleanup:
-        folder = Path(tempfile.mkdtemp(prefix="twostep-"))
-        cleanup.callback(shutil.rmtree, folder)
-        plan = plan_cluster(arguments.config, arguments.overrides, folder, len(os.sched_getaffinity(0)))
-        code = asyncio.run(_run(plan, folder, use))
-        if code not in (0, INTERRUPTED):
-            # The logs in the folder explain what went wrong.
-            cleanup.pop_all()
-        return code
+    folder = Path(tempfile.gettempdir()) / f"twostep-{secrets.token_hex(4)}"
+    plan = plan_cluster(arguments.config, arguments.overrides, folder, len(os.sched_getaffinity(0)))
+    folder.mkdir(mode=0o700)
+    code = asyncio.run(_run(plan, folder, use))
+    # Where something went wrong the logs stay: they explain it.
+    if code in (0, INTERRUPTED):
+        shutil.rmtree(folder)
+    return code
 
 
 async def _run(plan: ClusterPlan, folder: Path, use: Use) -> int:
     watch = Watch()
     watch.listen_to_signals()
-    endings: dict[str, ChildEnded] = {}
-    code = 0
+    code, endings = 0, dict[str, ChildEnded]()
     try:
         code = await _use_when_ready(plan, folder, watch, use)
     except Stopped:
         code = INTERRUPTED
     except ChildEnded as ended:
         endings[ended.name] = ended
+    except ServingError as error:
+        print(f"twostep: {error}", file=sys.stderr)
+        code = 1
     for farewell in watch.farewells:
         endings.setdefault(farewell.name, farewell)
     for ending in endings.values():
