@@ -1,0 +1,82 @@
+"""The model's kernels in plain torch: what runs on CPU, and what every faster kernel is compared with.
+
+A layer's pool is `[block, kv_head, token, k|v, dim]`; `slots` and `head_blocks` index it flattened to rows of one
+(block, head, token) and of one (block, head).
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+QUERY_ROWS = 4
+"""Queries come in multiples of this many rows: below it, MKL takes another path, and a token's result would depend on
+how its prompt was cut into chunks."""
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return `x` [..., dim] normalised in float32, then scaled in its own type, as `transformers` does."""
+    wide = x.float()
+    normalised = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return weight * normalised.to(x.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary position embedding to `x` [token, head, dim]; `cos`, `sin` [token, 1, dim] (Su et al. 2021, halves)."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def silu_and_multiply(gate_and_up: Tensor) -> Tensor:
+    """Return silu(gate) * up, where `gate_and_up` [..., 2 * dim] holds both."""
+    gate, up = gate_and_up.chunk(2, dim=-1)
+    return functional.silu(gate) * up
+
+
+def store_kv(pool: Tensor, key: Tensor, value: Tensor, slots: Tensor) -> None:
+    """Write `key` and `value` [token, kv_head, dim] into the pool's rows `slots` [token * kv_head]."""
+    rows = torch.stack((key, value), dim=2)
+    pool.view(-1, 2 * key.shape[-1]).index_copy_(0, slots, rows.view(-1, 2 * key.shape[-1]))
+
+
+def clear_blocks(pool: Tensor, blocks: Tensor) -> None:
+    """Zero whole `blocks` [n] of a layer's pool."""
+    pool.index_fill_(0, blocks, 0)
+
+
+def gather_kv(pool: Tensor, head_blocks: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+    """Return keys and values, each [batch, kv_head, token, dim], of the block tables in `head_blocks`.
+
+    `head_blocks` [batch * kv_head * blocks] numbers pairs (block, head).
+    """
+    _, num_heads, _, _, head_dim = pool.shape
+    gathered = pool.view(pool.shape[0] * num_heads, -1).index_select(0, head_blocks)
+    key, value = gathered.view(batch, num_heads, -1, 2, head_dim).unbind(3)
+    return key, value
+
+
+def attend_chunk(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tensor) -> Tensor:
+    """Attend from the consecutive tokens of one sequence.
+
+    `query` [token, head, dim]; `mask` [padded token, key], true where a query sees a key. Returns [token, head, dim].
+    """
+    key, value = gather_kv(pool, head_blocks, batch=1)
+    padded = functional.pad(query, (0, 0, 0, 0, 0, mask.shape[0] - query.shape[0]))
+    attended = functional.scaled_dot_product_attention(
+        padded.transpose(0, 1)[None], key, value, attn_mask=mask, enable_gqa=True
+    )
+    return attended[0, :, : query.shape[0]].transpose(0, 1)
+
+
+def attend_decodes(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tensor) -> Tensor:
+    """Attend from one token of each of several sequences.
+
+    `query` [sequence, head, dim]; `mask` [sequence, 1, 1, key]. Returns [sequence, head, dim].
+    """
+    num_sequences, num_heads, head_dim = query.shape
+    key, value = gather_kv(pool, head_blocks, batch=num_sequences)
+    # The query heads that share a KV head become the rows of one small matrix: its keys are read once.
+    by_kv_head = query.view(num_sequences, key.shape[1], -1, head_dim)
+    group = by_kv_head.shape[2]
+    padded = functional.pad(by_kv_head, (0, 0, 0, -group % QUERY_ROWS))
+    attended = functional.scaled_dot_product_attention(padded, key, value, attn_mask=mask)
+    return attended[:, :, :group].reshape(num_sequences, num_heads, head_dim)

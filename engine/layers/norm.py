@@ -1,0 +1,16 @@
+"""Root-mean-square normalisation (Zhang and Sennrich 2019)."""
+
+import torch
+from torch import Tensor, nn
+
+from twostep.engine.kernels.reference import rms_norm
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)

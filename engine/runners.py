@@ -1,0 +1,40 @@
+"""Builds the runner that a node's configuration names, importing torch only when a real model is meant."""
+
+from dataclasses import fields
+from pathlib import Path
+
+from twostep.core.config import load
+from twostep.core.errors import ConfigError
+from twostep.engine.config import EngineConfig
+from twostep.engine.fake_runner import FakeModel, FakeRunner
+from twostep.engine.runner import Runner
+
+
+def build_runner(model: str | Path, config: EngineConfig) -> Runner:
+    """Return a runner for `model`: `fake`, `fake:vocab_size=500,step_s=0.01`, or a Hugging Face folder.
+
+    Raises ConfigError.
+    """
+    kind, _, knobs = str(model).partition(":")
+    if kind == "fake":
+        return FakeRunner(fake_model(knobs), config)
+    return _torch_runner(Path(model), config)
+
+
+def fake_model(knobs: str) -> FakeModel:
+    """Read `vocab_size=500,step_s=0.01` into a FakeModel. Raises ConfigError, naming the known keys."""
+    overrides = [knob for knob in knobs.split(",") if knob]
+    known = {field.name for field in fields(FakeModel)}
+    for override in overrides:
+        key = override.partition("=")[0]
+        if key not in known:
+            raise ConfigError(f"model fake: unknown key {key}: expected one of {', '.join(sorted(known))}")
+    return load(FakeModel, overrides=overrides)
+
+
+def _torch_runner(folder: Path, config: EngineConfig) -> Runner:
+    try:
+        from twostep.engine.torch_runner import TorchRunner
+    except ImportError as cause:
+        raise ConfigError(f"serving a model needs {cause.name}: install twostep[node]") from cause
+    return TorchRunner(folder, config)

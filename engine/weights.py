@@ -1,0 +1,79 @@
+"""Loads a model's parameters from the safetensors files of its folder."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from twostep.core.errors import ConfigError
+from twostep.engine.model_folder import ModelFolder
+from twostep.engine.models.causal_lm import CausalLM
+from twostep.engine.models.registry import build_model
+
+
+def load_model(folder: ModelFolder, dtype: torch.dtype, device: torch.device) -> CausalLM:
+    """Build the folder's model with its weights, stored as `dtype` on `device`.
+
+    Raises ConfigError when a tensor is missing, has another shape than config.json says, or has no place in the model: a
+    tensor that is left out would change every answer.
+    """
+    with torch.device("meta"):
+        model = build_model(folder.config)
+    unread = set(folder.tensor_files) - model.ignored
+    with _open_files(folder) as files:
+        for name, parameter in list(model.as_module().named_parameters()):
+            sources = [_resolve(source, folder) for source in source_names(name, model.packed)]
+            loaded = torch.cat([_read(source, files, folder) for source in sources])
+            if loaded.shape != parameter.shape:
+                shapes = f"{list(loaded.shape)}, config.json makes it {list(parameter.shape)}"
+                raise ConfigError(f"model folder {folder.path}: {' + '.join(sources)} has the shape {shapes}")
+            _assign(model.as_module(), name, loaded.to(device=device, dtype=dtype))
+            unread.difference_update(sources)
+    _refuse_unread({name for name in unread if not name.endswith("rotary_emb.inv_freq")}, folder)
+    return model
+
+
+def source_names(name: str, packed: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return the names of the folder's tensors that make up parameter `name`, stacked by rows in this order."""
+    *path, module, kind = name.split(".")
+    return [".".join((*path, part, kind)) for part in packed.get(module, (module,))]
+
+
+def num_bytes(module: nn.Module) -> int:
+    """Return the size of the module's parameters."""
+    return sum(parameter.nbytes for parameter in module.parameters())
+
+
+def _resolve(name: str, folder: ModelFolder) -> str:
+    for candidate in (f"model.{name}", name):
+        if candidate in folder.tensor_files:
+            return candidate
+    raise ConfigError(f"model folder {folder.path}: tensor model.{name} is missing")
+
+
+@contextmanager
+def _open_files(folder: ModelFolder) -> Iterator[dict[Any, Any]]:
+    with ExitStack() as stack:
+        try:
+            yield {file: stack.enter_context(safe_open(file, framework="pt")) for file in folder.weight_files}
+        except (SafetensorError, OSError) as cause:
+            raise ConfigError(f"model folder {folder.path}: its weights cannot be read: {cause}") from cause
+
+
+def _read(name: str, files: Mapping[Any, Any], folder: ModelFolder) -> Tensor:
+    tensor: Tensor = files[folder.tensor_files[name]].get_tensor(name)
+    return tensor
+
+
+def _assign(module: nn.Module, name: str, tensor: Tensor) -> None:
+    owner, _, attribute = name.rpartition(".")
+    setattr(module.get_submodule(owner), attribute, nn.Parameter(tensor, requires_grad=False))
+
+
+def _refuse_unread(names: set[str], folder: ModelFolder) -> None:
+    if names:
+        some = ", ".join(sorted(names)[:3])
+        raise ConfigError(f"model folder {folder.path}: {len(names)} tensors have no place in this model, such as {some}")
