@@ -75,14 +75,14 @@ def thread_environment(num_cores: int, num_nodes: int) -> dict[str, str]:
 def _refuse_what_is_decided_here(values: Values) -> None:
     for section, keys in DECIDED_HERE.items():
         for key in keys:
-            if key in (values.get(section) or {}):
+            if key in values.get(section, {}):
                 raise ConfigError(f"{section}.{key} cannot be set here: twostep up decides it")
 
 
 def _node_values(values: Values, checked: ClusterConfig, role: Role, name: str, folder: Path) -> Values:
-    section = values.get(role) or {}
+    section = values.get(role, {})
     shared = {"model": checked.model, "transport": checked.transport, "node_id": name}
-    engine = {**(values.get("engine") or {}), **(section.get("engine") or {})}
+    engine = {**values.get("engine", {}), **section.get("engine", {})}
     return _with_model_folder({**shared, **section, "engine": engine, "address_file": str(folder / f"{name}.json")})
 
 
