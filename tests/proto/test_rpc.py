@@ -2,6 +2,7 @@
 
 # ruff: noqa: N802 - the protocol's names
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,6 +21,10 @@ FULL = QueueFull("64 requests wait", param="messages", retry_after_s=1.5)
 class Refusing(node_pb2_grpc.NodeServicer, node_pb2_grpc.DecodeServicer):
     async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.NodeDescription:
         raise FULL
+
+    async def Status(self, request: pb.StatusRequest, context: object) -> pb.NodeStatus:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     async def Reserve(self, request: pb.ReserveRequest, context: object) -> AsyncIterator[pb.ReserveEvent]:
         yield pb.ReserveEvent()
@@ -68,4 +73,4 @@ async def test_a_node_that_is_not_there_is_unavailable_by_its_name() -> None:
 async def test_a_call_that_takes_too_long_has_its_own_error() -> None:
     async with refusing() as address, open_channel(address) as channel:
         with pytest.raises(DeadlineExceeded, match=r"^decode-0 did not answer in time$"), serving_errors("decode-0"):
-            await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=0)
+            await node_pb2_grpc.NodeStub(channel).Status(pb.StatusRequest(), timeout=0.05)
