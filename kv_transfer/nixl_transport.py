@@ -233,6 +233,7 @@ def _strided(region: MemoryRegion, unit_bytes: int) -> NDArray[np.uint64]:
 
 def _load_nixl() -> Any:
     os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")
+    os.environ.setdefault("UCX_LOG_FILE", "stderr")
     installed = [package for package in PACKAGES if importlib.util.find_spec(package)]
     if not installed:
         raise ConfigError("NIXL is not installed: pip install 'twostep[node]', or choose --transport local")

@@ -1,21 +1,17 @@
-"""One leg as the prefill node sends it: what has been pushed, what may be written now, and how the leg ends."""
+"""One leg as the prefill node sends it: from the first push to the one way in which it ends."""
 
 import enum
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-import numpy as np
-
 from twostep.core.clock import Clock
 from twostep.core.errors import StaleLeg, TransferFailed
-from twostep.core.ids import BlockId
-from twostep.core.ticket import LandingExtent, Ticket
-from twostep.kv_transfer.pieces import Coverage, Piece
+from twostep.core.ticket import Ticket
+from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.promise import promise
-from twostep.kv_transfer.transport import Units
+from twostep.kv_transfer.push_plan import PushPlan, UnitMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,88 +22,6 @@ class LegReport:
     num_writes: int
     transfer_s: float
     exposed_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class UnitMap:
-    """Where a leg's cells lie: in P's pool of `num_pool_blocks` blocks a layer, and in D's landing extent.
-
-    `blocks` are P's blocks of the missing range; `first_unit` is where the extent starts, in units of the landing pool.
-    """
-
-    blocks: tuple[BlockId, ...]
-    num_pool_blocks: int
-    first_unit: int
-    num_slots: int
-
-    def units(self, piece: Piece) -> tuple[Units, Units]:
-        """Return source and landing units of the piece's cells, layer by layer."""
-        layers = np.arange(piece.layers.start, piece.layers.stop, dtype=np.int32)[:, None]
-        slots = np.arange(piece.blocks.start, piece.blocks.stop, dtype=np.int32) % self.num_slots
-        sources = np.array(self.blocks[piece.blocks.start : piece.blocks.stop], np.int32)
-        source_units = layers * np.int32(self.num_pool_blocks) + sources
-        landing_units = np.int32(self.first_unit) + layers * np.int32(self.num_slots) + slots
-        return source_units.ravel(), landing_units.ravel()
-
-
-class PushPlan:
-    """Decides what may be written when. Pure.
-
-    Every cell goes out exactly once. In a ring a block waits until its slot has been credited; a leg that is held goes out
-    only when all of it is there.
-    """
-
-    def __init__(self, num_layers: int, num_blocks: int, num_slots: int, *, max_cells: int, held: bool = False) -> None:
-        self._pushed = Coverage(num_layers, num_blocks)
-        self._num_slots = num_slots
-        self._max_cells = max_cells
-        self._held = held and num_slots >= num_blocks
-        self._credited = [0] * num_layers
-        self._waiting: deque[Piece] = deque()
-
-    def push(self, piece: Piece) -> None:
-        """Add cells whose KV is in place. Raises ValueError when one lies outside the leg or was pushed before."""
-        self._pushed.add(piece)
-        self._waiting.append(piece)
-        if self._held and not self._pushed.num_missing:
-            self._waiting = deque([self._pushed.whole])
-            self._held = False
-
-    def credit(self, layers: range, end_block: int) -> None:
-        """Allow the slots of all blocks before `end_block` to be written again. An older credit changes nothing."""
-        for layer in layers:
-            self._credited[layer] = max(self._credited[layer], end_block)
-
-    def take(self) -> Piece | None:
-        """Return the next cells to write, in order of pushing, or None when nothing may be written now."""
-        if self._held:
-            return None
-        for index, piece in enumerate(self._waiting):
-            end = min(piece.blocks.stop, self._num_slots + min(self._credited[layer] for layer in piece.layers))
-            if end > piece.blocks.start:
-                return self._cut(index, end)
-        return None
-
-    def drop(self) -> None:
-        """Write nothing more."""
-        self._waiting.clear()
-
-    @property
-    def num_unpushed(self) -> int:
-        return self._pushed.num_missing
-
-    @property
-    def has_waiting(self) -> bool:
-        return bool(self._waiting)
-
-    def _cut(self, index: int, end: int) -> Piece:
-        piece = self._waiting[index]
-        first = next(Piece(piece.layers, range(piece.blocks.start, end)).split(self._max_cells))
-        if first.blocks.stop == piece.blocks.stop:
-            del self._waiting[index]
-        else:
-            self._waiting[index] = Piece(piece.layers, range(first.blocks.stop, piece.blocks.stop))
-        return first
 
 
 class _Phase(enum.Enum):
@@ -184,6 +98,10 @@ class OutgoingLeg:
         self._wake()
         return self._drained
 
+    def report(self) -> LegReport:
+        """Return what sending has taken so far; complete once the leg is over."""
+        return self._meter.report()
+
     def take(self) -> Piece | None:
         """Return the next piece to post, counted as in flight from now on. Sender thread only, like all that follow."""
         with self._lock:
@@ -220,7 +138,7 @@ class OutgoingLeg:
             self._phase = _Phase.OVER
         if not self.outcome.done():
             if self._failure is None:
-                self.outcome.set_result(self._meter.report())
+                self.outcome.set_result(self.report())
             else:
                 self.outcome.set_exception(self._failure)
         self._drained.set_result(self._all_done)
@@ -262,7 +180,7 @@ class _Meter:
 
     def end(self, now_s: float, num_in_flight: int, num_bytes: int) -> None:
         self._bytes += num_bytes
-        self._writes += 1
+        self._writes += num_bytes > 0
         self._last_done_s = now_s
         if not num_in_flight:
             self._busy_s += now_s - self._busy_since_s
@@ -270,10 +188,3 @@ class _Meter:
     def report(self) -> LegReport:
         exposed = max(0.0, self._last_done_s - self.last_push_s) if self._writes else 0.0
         return LegReport(self._bytes, self._writes, self._busy_s, exposed)
-
-
-def first_unit(extent: LandingExtent, unit_bytes: int) -> int:
-    """Return where the extent starts in units of the landing pool. Raises ValueError when it is not aligned."""
-    if extent.offset % unit_bytes:
-        raise ValueError(f"the extent starts at byte {extent.offset}, not at a multiple of {unit_bytes}")
-    return extent.offset // unit_bytes

@@ -115,8 +115,18 @@ class Receiver:
     def forget(self, leg: Leg) -> "Future[None]":
         """End a leg, known or not. When the future resolves, no copy of it is running: its KV blocks may be freed."""
         forgotten: Future[None] = promise()
-        self._call(lambda: self._forget(leg, forgotten))
+        with self._lock:
+            if self._fault is None:
+                self._inbox.append(lambda: self._forget(leg, forgotten))
+            else:
+                forgotten.set_result(None)
+        self._loop.wake()
         return forgotten
+
+    @property
+    def fault(self) -> TransferFailed | None:
+        """Return why this receiver copies no more, or None while it does."""
+        return self._fault
 
     def turn(self) -> Pause:
         """Take in calls and notifications, then make at most one copy, for the leg whose turn it is. Never waits."""

@@ -2,19 +2,21 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from twostep.core.clock import Clock
-from twostep.core.errors import TransferFailed
+from twostep.core.errors import StaleLeg, TransferFailed
 from twostep.core.ids import BlockId, NodeRef
-from twostep.core.ticket import Ticket
+from twostep.core.ticket import Ticket, TokenRange
 from twostep.kv_transfer.copy_in import KVMemory
 from twostep.kv_transfer.notes import LandedNote, encode_note
-from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg, PushPlan, UnitMap, first_unit
+from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg
 from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.probe import OutgoingProbe, ProbeResult
+from twostep.kv_transfer.push_plan import PushPlan, UnitMap
 from twostep.kv_transfer.transport import PeerLanding, Transport, Write, WriteState
 from twostep.kv_transfer.turn_loop import Pause, TurnLoop
 
@@ -58,6 +60,7 @@ class Sender:
         self._legs: list[OutgoingLeg] = []
         self._probes: list[OutgoingProbe] = []
         self._writes: dict[Write, _Posted] = {}
+        self._peers: dict[NodeRef, PeerLanding] = {}
         self._fault: TransferFailed | None = None
         self._loop = TurnLoop("kv-sender", self.turn, self._give_up)
         transport.register_source(memory.region(), self._unit_bytes)
@@ -72,49 +75,47 @@ class Sender:
         self._give_up(TransferFailed("the sender has stopped"))
 
     def connect(self, peer: PeerLanding) -> None:
-        """Prepare writes to `peer`, on the caller's thread; blocks. Raises TransferFailed."""
+        """Prepare writes to `peer`, on the caller's thread; blocks. Writes in flight to the same node fail.
+
+        Raises TransferFailed.
+        """
         self._transport.connect(peer)
+        self._peers[peer.node] = peer
 
     def forget(self, peer: NodeRef) -> None:
         """Drop `peer`; its legs fail, the others go on."""
+        self._peers.pop(peer, None)
         self._transport.forget(peer)
         self._loop.wake()
 
     def probe(self, peer: NodeRef, landing_offset: int, num_bytes: int) -> "Future[ProbeResult]":
         """Write a random pattern into the peer's probe extent; the future may raise TransferFailed."""
         probe = OutgoingProbe(peer, landing_offset, num_bytes, self._clock)
-        self._add(self._probes, probe)
+        with self._open_for_business():
+            self._probes.append(probe)
         return probe.outcome
 
     def open(self, ticket: Ticket, table: Sequence[BlockId], on_written: Callable[[Piece], None] | None = None) -> OutgoingLeg:
         """Begin the leg that `ticket` grants; `table` is the request's whole block table here, from position 0.
 
         `on_written` hears of every write that is done, on the sender's thread: what a ring's `Landed` message reports.
-        Raises ValueError when ticket, table and this node's layout do not fit together, TransferFailed after a fault.
+        Raises ValueError when ticket, table and this node's layout do not fit together, StaleLeg for another registration of
+        the landing pool, TransferFailed for a node that is not connected and after a fault.
         """
-        missing, extent, block_tokens = ticket.missing, ticket.extent, self._layout.block_tokens
-        num_blocks = self._layout.num_blocks(len(missing))
-        blocks = tuple(table[missing.start // block_tokens : -(-missing.end // block_tokens)])
-        if missing.start % block_tokens or not 0 < num_blocks == len(blocks):
-            raise ValueError(f"{missing} does not match {len(table)} blocks of {block_tokens} tokens")
-        if extent.num_slots < 1 or extent.num_bytes != extent.num_slots * self._layout.num_layers * self._unit_bytes:
-            raise ValueError(f"{extent} is not {self._layout.num_layers} layers of slots of {self._unit_bytes} bytes")
-        leg = OutgoingLeg(
-            ticket,
-            PushPlan(
-                self._layout.num_layers,
-                num_blocks,
-                extent.num_slots,
-                max_cells=self._max_cells,
-                held=len(missing) < self._one_write_tokens,
-            ),
-            UnitMap(blocks, self._num_pool_blocks, first_unit(extent, self._unit_bytes), extent.num_slots),
-            wake=self._loop.wake,
-            clock=self._clock,
-            on_written=on_written,
-        )
-        self._add(self._legs, leg)
+        num_slots = ticket.extent.num_slots
+        blocks = self._source_blocks(ticket.missing, table)
+        units = UnitMap(blocks, self._num_pool_blocks, self._first_unit(ticket), num_slots)
+        held = len(ticket.missing) < self._one_write_tokens
+        plan = PushPlan(self._layout.num_layers, len(blocks), num_slots, max_cells=self._max_cells, held=held)
+        leg = OutgoingLeg(ticket, plan, units, wake=self._loop.wake, clock=self._clock, on_written=on_written)
+        with self._open_for_business():
+            self._legs.append(leg)
         return leg
+
+    @property
+    def fault(self) -> TransferFailed | None:
+        """Return why this sender sends no more, or None while it does."""
+        return self._fault
 
     def turn(self) -> Pause:
         """Post at most one piece of each leg, poll everything in flight, settle what has ended. Never waits."""
@@ -127,6 +128,28 @@ class Sender:
         if num_posted or len(over) + len(proven):
             return 0
         return POLL_S if self._writes or probes else None
+
+    def _source_blocks(self, missing: TokenRange, table: Sequence[BlockId]) -> tuple[BlockId, ...]:
+        size = self._layout.block_tokens
+        blocks = tuple(table[missing.start // size : -(-missing.end // size)])
+        if missing.start % size or not 0 < self._layout.num_blocks(len(missing)) == len(blocks):
+            raise ValueError(f"{missing} does not match {len(table)} blocks of {size} tokens")
+        if not 0 <= min(blocks) <= max(blocks) < self._num_pool_blocks:
+            raise ValueError(f"blocks {min(blocks)}..{max(blocks)} lie outside a pool of {self._num_pool_blocks}")
+        return blocks
+
+    def _first_unit(self, ticket: Ticket) -> int:
+        """Return where the ticket's extent starts in units of the landing pool."""
+        extent, peer = ticket.extent, self._peers.get(ticket.leg.destination)
+        if peer is None:
+            raise TransferFailed(f"{ticket.leg.destination} is not connected")
+        if ticket.registration != peer.registration:
+            raise StaleLeg(f"the ticket is for registration {ticket.registration}, {peer.node} has {peer.registration}")
+        num_units = extent.num_slots * self._layout.num_layers
+        if extent.num_slots < 1 or extent.num_bytes != num_units * self._unit_bytes or extent.offset % self._unit_bytes:
+            raise ValueError(f"{extent} is not {self._layout.num_layers} layers of slots of {self._unit_bytes} bytes")
+        peer.region.slice(extent.offset, extent.num_bytes)
+        return extent.offset // self._unit_bytes
 
     def _post_next(self, leg: OutgoingLeg) -> bool:
         piece = leg.take()
@@ -161,11 +184,12 @@ class Sender:
         if posted.leg.on_written:
             posted.leg.on_written(posted.piece)
 
-    def _add(self, live: list[OutgoingLeg] | list[OutgoingProbe], new: OutgoingLeg | OutgoingProbe) -> None:
+    @contextmanager
+    def _open_for_business(self) -> Iterator[None]:
         with self._lock:
             if self._fault:
                 raise self._fault
-            live.append(new)  # type: ignore[arg-type]
+            yield
         self._loop.wake()
 
     def _snapshot(self) -> tuple[list[OutgoingLeg], list[OutgoingProbe]]:

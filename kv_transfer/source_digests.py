@@ -41,6 +41,12 @@ class SourceDigests:
         blocks = self._blocks_of(missing, table)
         return np.ascontiguousarray(self._by_block[blocks, layers.start : layers.stop].T)
 
+    def spoiled(self, missing: TokenRange, table: Sequence[BlockId]) -> list[int]:
+        """Digest `missing` as it lies there now; return the range's blocks that are no longer what was computed."""
+        layers = range(self._memory.layout.num_layers)
+        now = self._memory.digest(layers, missing, table)
+        return [int(block) for block in np.flatnonzero((now != self.of(layers, missing, table)).any(axis=0))]
+
     def _blocks_of(self, tokens: TokenRange, table: Sequence[BlockId]) -> list[BlockId]:
         end = -(-tokens.end // self._block_tokens)
         return list(table[tokens.start // self._block_tokens : end])

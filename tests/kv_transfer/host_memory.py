@@ -71,11 +71,11 @@ class HostMemory:
         return view(extent).view(np.uint32).reshape(shape)
 
 
-def region_of(array: np.ndarray) -> MemoryRegion:  # type: ignore[type-arg]
+def region_of(array: np.ndarray) -> MemoryRegion:
     return MemoryRegion(array.ctypes.data, array.nbytes)
 
 
-def view(region: MemoryRegion) -> np.ndarray:  # type: ignore[type-arg]
+def view(region: MemoryRegion) -> np.ndarray:
     """Return the region's bytes as an array that shares them."""
     return np.frombuffer((ctypes.c_uint8 * region.num_bytes).from_address(region.address), np.uint8)
 

@@ -30,7 +30,7 @@ class Side:
 
     transport: Transport
     ref: NodeRef
-    memory: np.ndarray  # type: ignore[type-arg]
+    memory: np.ndarray
 
     @property
     def landing(self) -> PeerLanding:
@@ -78,7 +78,7 @@ class Net:
         for side in self.sides:
             self.heard.setdefault(side.ref, []).extend(side.transport.notifications())
 
-    def _side(self, name: str, incarnation: int, memory: np.ndarray) -> Side:  # type: ignore[type-arg]
+    def _side(self, name: str, incarnation: int, memory: np.ndarray) -> Side:
         ref = node(name, incarnation)
         side = Side(self.make(ref), ref, memory)
         self.sides.append(side)

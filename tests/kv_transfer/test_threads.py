@@ -1,0 +1,96 @@
+"""Sender and receiver on their own threads: callers wait for futures only, and a thread that dies leaves nobody waiting."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from twostep.core.errors import StaleLeg, TransferFailed
+from twostep.core.ids import BlockId
+from twostep.core.ticket import TokenRange
+from twostep.kv_transfer.nixl_transport import NixlTransport
+from twostep.kv_transfer.turn_loop import Pause, TurnLoop
+from twostep.tests.kv_transfer.host_memory import compute
+from twostep.tests.kv_transfer.nodes import MakeTransport, Pair, connected_pair, local_transports
+
+PATIENCE_S = 20
+LAYERS = range(4)
+TABLE = [BlockId(b) for b in range(8)]
+
+
+def send_one(pair: Pair, name: str, table: list[BlockId]) -> bool:
+    missing = TokenRange(0, 30)
+    ticket = pair.grant(missing, table, name=name)
+    leg = pair.source.sender.open(ticket, table)
+    for layers in (range(2), range(2, 4)):
+        compute(pair.source.memory, pair.source.digests, layers, missing, table, seed=len(name))
+        leg.push(layers, range(8))
+    leg.finish().result(PATIENCE_S)
+    digests = pair.source.digests.of(LAYERS, missing, table)
+    verdict = pair.target.receiver.finish(ticket.leg, digests).result(PATIENCE_S)
+    pair.target.receiver.forget(ticket.leg).result(PATIENCE_S)
+    pair.target.pool.give_back(ticket.extent, proven=True)
+    return verdict.ok
+
+
+def stop(pair: Pair) -> None:
+    pair.source.sender.stop()
+    pair.target.receiver.stop()
+    pair.source.transport.close()
+    pair.target.transport.close()
+
+
+NIXL = pytest.param(lambda: NixlTransport, id="nixl", marks=pytest.mark.processes)
+
+
+@pytest.mark.parametrize("make", [pytest.param(local_transports, id="local"), NIXL])
+def test_handoffs_pass_between_threads(make: Callable[[], MakeTransport]) -> None:
+    pair = connected_pair(make())
+    pair.source.sender.start()
+    pair.target.receiver.start()
+    assert pair.source.sender.probe(pair.target.ref, 0, 4096).result(PATIENCE_S).bytes_per_s > 0
+    assert all(send_one(pair, "x" * index, TABLE) for index in range(1, 30))
+    assert pair.target.pool.census().free_bytes == 1 << 20
+    stop(pair)
+
+
+def test_a_thread_that_dies_fails_what_was_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    pair = connected_pair(local_transports())
+    ticket = pair.grant(TokenRange(0, 30), TABLE)
+    leg = pair.source.sender.open(ticket, TABLE)
+    finished = pair.target.receiver.finish(ticket.leg, pair.source.digests.of(LAYERS, TokenRange(0, 30), TABLE))
+    pair.source.transport.post = broken
+    pair.target.memory.copy_in = broken
+    leg.push(LAYERS, range(8))
+    pair.source.sender.start()
+    pair.target.receiver.start()
+    with pytest.raises(TransferFailed, match="the sender has failed: out of order"):
+        leg.outcome.result(PATIENCE_S)
+    with pytest.raises(StaleLeg, match="the receiver has failed: out of order"):
+        finished.result(PATIENCE_S)
+    assert pair.target.receiver.forget(ticket.leg).result(PATIENCE_S) is None
+    stop(pair)
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("out of order")
+
+
+def test_a_wake_during_a_turn_is_not_lost() -> None:
+    turns: list[int] = []
+    done = threading.Event()
+
+    def turn() -> Pause:
+        turns.append(len(turns))
+        if len(turns) == 1:
+            loop.wake()
+        else:
+            done.set()
+        return None
+
+    loop = TurnLoop("test", turn, on_fault=lambda _: None)
+    loop.start()
+    assert done.wait(PATIENCE_S)
+    loop.stop()
+    assert len(turns) >= 2
