@@ -52,7 +52,7 @@ def show(answer: Answer, evidence: Evidence, console: Console) -> int:
     """Print the bill and what the nodes' own metrics say; return the exit code."""
     if answer.bill:
         console.print(bill_table(answer.bill))
-    console.print(evidence.sentence())
+    console.print(f"\n{evidence.sentence()}", soft_wrap=True)
     objections = evidence.objections()
     if not answer.text:
         objections.insert(0, "no answer came")
