@@ -69,4 +69,4 @@ async def fetch_ledger(address: str) -> Ledger:
 async def _node(address: str) -> AsyncIterator[node_pb2_grpc.NodeStub]:
     async with open_channel(address) as channel:
         with serving_errors(address):
-            yield node_pb2_grpc.NodeStub(channel)
+            yield node_pb2_grpc.NodeStub(channel)  # type: ignore[no-untyped-call]

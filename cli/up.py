@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from twostep.cli.child import ChildEnded
-from twostep.cli.cluster import Cluster, running
-from twostep.cli.cluster_config import ClusterPlan, plan_cluster
+from twostep.cli.cluster import Cluster, ClusterPlan, running
+from twostep.cli.cluster_config import plan_cluster
 from twostep.cli.cluster_options import add_cluster_options
 from twostep.cli.watch import Stopped, Watch
 from twostep.core.errors import ServingError

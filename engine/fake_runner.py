@@ -57,6 +57,8 @@ class FakeRunner:
             first_head=0,
             end_head=model.num_kv_heads,
         )
+        places = (model.num_layers, model.num_kv_heads, layout.head_token_bytes // 4)
+        self._places = splitmix64(np.arange(np.prod(places), dtype=np.uint64)).reshape(places)
         self._model = model
         self._on_run = on_run
 
@@ -86,13 +88,11 @@ class FakeRunner:
         by_word = word_coefficients(layer, *words.shape[1:])
         by_token = token_coefficients(chunk.start, len(chunk.tokens))
         per_token = np.einsum("thw,hw->t", words.astype(np.uint64), by_word) * by_token
-        return splitmix64(states ^ splitmix64(seen[layer] + np.cumsum(per_token, dtype=np.uint64)))
+        return splitmix64(states + seen[layer] + np.cumsum(per_token, dtype=np.uint64))
 
     def _words(self, layer: int, states: Digests) -> Words:
         """Return the KV words [token, head, word] that follow from the states [token]."""
-        heads, num_words = self._model.num_kv_heads, self.kv.layout.head_token_bytes // 4
-        places = np.arange(heads * num_words, dtype=np.uint64).reshape(heads, num_words) + np.uint64(layer << 32)
-        return (splitmix64(states[:, None, None] ^ splitmix64(places)) >> np.uint64(32)).astype(np.uint32)
+        return (splitmix64(states[:, None, None] ^ self._places[layer]) >> np.uint64(32)).astype(np.uint32)
 
     def _draw(self, chunk: Chunk, draw: Draw) -> int:
         model = self._model

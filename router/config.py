@@ -43,6 +43,8 @@ class RouterConfig:
     """A client that takes nothing for so long is disconnected."""
     drain_s: Seconds = 30.0
     """How long requests in flight may go on after SIGTERM."""
+    recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
+    """How long a request that has lost a node waits for another one to be ready, before it fails."""
     max_attempts: Count = 3
     """How many times one request may be placed, the first included."""
     max_in_flight: Count = 1024

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol
 
-from twostep.core.errors import Cancelled, DeadlineExceeded
+from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
 from twostep.router.bill import Timeline
@@ -56,10 +56,24 @@ class Dispatcher:
             legs,
             inbox,
             Timeline(arrived),
-            place=self._place,
+            nodes=self,
             bad_pairs=self._bad_pairs,
             metrics=self._metrics,
         )
 
-    def _place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+    def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
         return choose_pair(self._pool.ready(), allow_decode_alone=self._config.allow_decode_alone, keep=keep, avoid=avoid)
+
+    async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        try:
+            async with asyncio.timeout(self._config.recovery_wait_s):
+                return await self._first_placement(keep, avoid)
+        except TimeoutError:
+            return self.place(keep, avoid)
+
+    async def _first_placement(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        while True:
+            try:
+                return self.place(keep, avoid)
+            except NoReadyNode:
+                await self._pool.change()

@@ -39,7 +39,14 @@ ROOMS = {
     "cli": room("core proto kv_transfer engine node prefill_node decode_node router", frozenset()),
 }
 
-GRPC_EDGES = frozenset({"proto/wire.py", "proto/rpc.py", "router/node_client.py", "cli/node_client.py"})
+GRPC_EDGES = frozenset(
+    {
+        *("proto/wire.py", "proto/rpc.py", "node/handoff_wire.py"),
+        *("node/service.py", "prefill_node/service.py", "decode_node/service.py"),
+        *("prefill_node/destination_client.py", "decode_node/source_client.py"),
+        *("router/node_client.py", "cli/node_client.py"),
+    }
+)
 GENERATED = [f"twostep.proto.{name}_pb2{kind}" for name in ("node", "handoff") for kind in ("", "_grpc")]
 ONLY_IN = {
     **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),

@@ -74,7 +74,7 @@ async def cluster(
         decode=tuple(node.address for node in decode),
         port=0,
         address_file=tmp_path / "router.json",
-        **{"lease_s": 0.6, "node_lost_s": 0.3, "drain_s": 5.0, **settings},
+        **{"lease_s": 0.6, "node_lost_s": 0.3, "drain_s": 5.0, "recovery_wait_s": 0.05, **settings},
     )
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(config, stop))
