@@ -18,9 +18,11 @@ from twostep.router.run import OnTokens, Outcome, Run
 
 
 class Dispatch(Protocol):
-    """What the HTTP edge asks of the nodes behind it."""
+    """What the front doors ask of the nodes behind it."""
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, wants_bill: bool) -> Outcome:
+    async def run(
+        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
+    ) -> Outcome:
         """Serve the request; cancelling this ends it on every node. `arrived` is on the event loop's clock.
 
         Raises ServingError.
@@ -36,8 +38,10 @@ class Dispatcher:
         self._metrics = metrics
         self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, wants_bill: bool) -> Outcome:
-        deadline = arrived + self._config.request_timeout_s
+    async def run(
+        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
+    ) -> Outcome:
+        deadline = arrived + timeout_s
         inbox = Inbox(self._config.max_buffered_tokens)
         try:
             async with asyncio.timeout_at(deadline) as limit:
@@ -47,7 +51,7 @@ class Dispatcher:
         except TimeoutError as cause:
             if inbox.has_overflowed:
                 raise Cancelled("the client does not read its tokens") from cause
-            raise DeadlineExceeded(f"the request was not done after {self._config.request_timeout_s:g} s") from cause
+            raise DeadlineExceeded(f"the request was not done after {timeout_s:g} s") from cause
 
     def _new_run(self, request: Request, legs: Legs, inbox: Inbox, arrived: float) -> Run:
         return Run(

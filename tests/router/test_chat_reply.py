@@ -16,9 +16,12 @@ from twostep.core.errors import (
     UnknownModel,
 )
 from twostep.core.ids import RequestId
-from twostep.router.openai.chat_reply import ReplyWriter, Usage, error_body, error_event
+from twostep.router.openai.chat_reply import ChatReplyWriter
+from twostep.router.openai.event import error_body, error_event
+from twostep.router.openai.reply import Choice
+from twostep.router.usage import Usage
 
-WRITER = ReplyWriter(RequestId("req-abc"), 'model "\0"', 1234)
+WRITER = ChatReplyWriter(RequestId("req-abc"), 'model "\0"', 1234)
 USAGE = Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=3)
 COMMON = {"id": "chatcmpl-abc", "object": "chat.completion.chunk", "created": 1234, "model": 'model "\0"'}
 
@@ -36,17 +39,17 @@ def choice(delta: dict[str, str], reason: str | None = None) -> list[dict[str, A
 
 @pytest.mark.parametrize("text", ["hi", 'a"b\\c\n\r\u2028', "\0", "é😀", "data: [DONE]\n\n"])
 def test_a_text_event_holds_any_text(text: str) -> None:
-    assert parsed(WRITER.text(text)) == {**COMMON, "choices": choice({"content": text})}
+    assert parsed(WRITER.text(0, text)) == {**COMMON, "choices": choice({"content": text})}
 
 
 def test_the_events_around_the_text() -> None:
-    assert parsed(WRITER.role()) == {**COMMON, "choices": choice({"role": "assistant", "content": ""})}
-    assert parsed(WRITER.finish("stop", {"bill": {}})) == {**COMMON, "choices": choice({}, "stop"), "bill": {}}
-    assert parsed(WRITER.usage(USAGE, {})) == {**COMMON, "choices": [], "usage": USAGE.as_json()}
+    assert parsed(WRITER.opening(0, "")) == {**COMMON, "choices": choice({"role": "assistant", "content": ""})}
+    assert parsed(WRITER.finish(Choice(0, "hi", "stop", None))) == {**COMMON, "choices": choice({}, "stop")}
+    assert parsed(WRITER.usage(USAGE)) == {**COMMON, "choices": [], "usage": USAGE.as_json()}
 
 
 def test_a_whole_reply() -> None:
-    assert WRITER.whole("hi", "stop", USAGE, {}) == {
+    assert WRITER.whole([Choice(0, "hi", "stop", None)], USAGE) == {
         **COMMON,
         "object": "chat.completion",
         "choices": [
