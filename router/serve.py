@@ -24,6 +24,7 @@ from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
 from twostep.router.openai.dialect import Chat, PlainCompletion
 from twostep.router.readiness import Readiness
+from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -32,13 +33,13 @@ log = logging.getLogger(__name__)
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
     check(config)
-    tokenizer = load_tokenizer(config.model, config.chat_template)
+    tokenizer = load_tokenizer(config.model)
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
     with listen(config.host, config.port) as listener:
-        async with NodePool(config) as pool:
+        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config) as pool:
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
-            model = ServedModel(_names(config), config.model, tokenizer, readiness.limits)
+            model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             dispatcher = Dispatcher(pool, config, metrics)
             generator = Generator(model, dispatcher, metrics, timeout_s=config.request_timeout_s)
             endpoints: dict[str, ASGIApp] = {
