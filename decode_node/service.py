@@ -56,10 +56,7 @@ class DecodeService(node_pb2_grpc.DecodeServicer):
     async def Tokens(self, request: pb.TokensRequest, context: Context) -> AsyncIterator[pb.TokenBatch]:
         # The router takes its requests here only once it knows that the stream is open.
         await context.send_initial_metadata(())
-        node = self._node.get()
-        # The router learns from the metadata that its stream is open, long before the first token.
-        await context.send_initial_metadata(())
-        async with aclosing(node.parts.tokens.read(RouterId(request.router))) as batches:
+        async with aclosing(self._node.get().parts.tokens.read(RouterId(request.router))) as batches:
             async for batch in batches:
                 yield _batch_to_pb(batch)
 
