@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from twostep.core.errors import NoReadyNode
 from twostep.router.chat_template import Message
 from twostep.router.openai.accept import ModelLimits, require_tokens
 from twostep.router.tokenizer import Tokenizer
@@ -19,6 +20,14 @@ class ServedModel:
         self.source = source
         self.tokenizer = tokenizer
         self.limits = limits
+
+    @property
+    def max_model_tokens(self) -> int | None:
+        """How many tokens prompt and answer may have together; None while no decode node is ready."""
+        try:
+            return self.limits().max_model_tokens
+        except NoReadyNode:
+            return None
 
     async def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the tokens of a conversation. Raises InvalidRequest. A long text is encoded off the event loop."""
