@@ -54,6 +54,8 @@ class DecodeService(node_pb2_grpc.DecodeServicer):
                 yield _event_to_pb(event)
 
     async def Tokens(self, request: pb.TokensRequest, context: Context) -> AsyncIterator[pb.TokenBatch]:
+        # The router takes its requests here only once it knows that the stream is open.
+        await context.send_initial_metadata(())
         async with aclosing(self._node.get().parts.tokens.read(RouterId(request.router))) as batches:
             async for batch in batches:
                 yield _batch_to_pb(batch)
@@ -120,4 +122,5 @@ def _ended_to_pb(ended: Ended) -> pb.Ended:
         finish_reason=ended.finish or "",
         error=error_to_pb(ended.error) if ended.error else None,
         bill=decode_bill_to_pb(ended.bill),
+        num_tokens=ended.num_tokens,
     )

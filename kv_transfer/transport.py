@@ -84,7 +84,7 @@ class Transport(Protocol):
         """Drop everything kept for `peer`; writes that are still pending end as FAILED. Unknown nodes are ignored."""
 
     def close(self) -> None:
-        """Give everything back. Idempotent; peers' writes fail from now on."""
+        """Give everything back, once no thread uses this transport any more. Idempotent; peers' writes fail from now on."""
 
 
 def require_units(source_units: Units, landing_units: Units, num_source: int, num_landing: int) -> None:

@@ -17,7 +17,8 @@ from twostep.router.grpc_call import ID_KEY, read_caller, read_ids
 from twostep.router.grpc_wire import chat_from_pb, delta_to_pb, fields_from_pb, finished_to_pb
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
-from twostep.router.openai.accept import require_model, template_messages
+from twostep.router.openai.accept import require_model
+from twostep.router.openai.conversation_of import conversation_of
 from twostep.router.request_record import RequestIds, recorded
 from twostep.router.transcript import Piece
 
@@ -93,7 +94,7 @@ class ServingService(serving_pb2_grpc.ServingServicer):
                 wants_special = not request.no_special_tokens
                 return Prompt(await self._model.encode_text(request.text, add_special_tokens=wants_special), "text")
             case "chat":
-                return Prompt(await self._model.encode(template_messages(chat_from_pb(request.chat))), "chat")
+                return Prompt(await self._model.encode(conversation_of(chat_from_pb(request.chat))), "chat")
             case "tokens" if isinstance(request, pb.GenerateRequest):
                 return Prompt(tuple(request.tokens.ids), "tokens")
         raise InvalidRequest("input: expected one of text, tokens or chat, found none", param="input")

@@ -21,6 +21,7 @@ from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
 from twostep.router.openai.dialect import Chat, PlainCompletion
 from twostep.router.readiness import Readiness
+from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenization import Tokenization
 from twostep.router.tokenizer import load_tokenizer
 
@@ -28,14 +29,14 @@ from twostep.router.tokenizer import load_tokenizer
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
     check(config)
-    tokenizer = load_tokenizer(config.model, config.chat_template)
+    tokenizer = load_tokenizer(config.model)
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
     with listen(config.host, config.port) as listener:
-        async with NodePool(config) as pool:
+        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config) as pool:
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
-            model = ServedModel(_names(config), config.model, tokenizer, readiness.limits)
+            model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             generator = Generator(model, Dispatcher(pool, config, metrics), metrics, timeout_s=config.request_timeout_s)
             endpoints = _endpoints(model, generator, admission, metrics, config)
             app = build_app(endpoints, Pages(model, readiness, metrics, started=started))

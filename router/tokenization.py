@@ -6,7 +6,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from twostep.router.model import ServedModel
-from twostep.router.openai.accept import require_model, template_messages
+from twostep.router.openai.accept import require_model
+from twostep.router.openai.conversation_of import conversation_of
 from twostep.router.openai.event import Json
 from twostep.router.openai.generation_fields import TokenId, WireModel
 from twostep.router.openai.neutral import Neutral, refuse_unsupported
@@ -54,4 +55,4 @@ class Tokenization:
     async def _of_chat(self, values: Mapping[str, Any]) -> tuple[int, ...]:
         asked = read_chat(values)
         require_model(asked.model, self._model.names)
-        return await self._model.encode(template_messages(asked))
+        return await self._model.encode(conversation_of(asked))

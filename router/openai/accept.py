@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from twostep.core.errors import InvalidRequest, PromptTooLong, UnknownModel
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
-from twostep.router.chat_template import Message
-from twostep.router.openai.chat_request import ChatMessage, ChatRequest
 from twostep.router.openai.generation_fields import GenerationFields
 from twostep.router.openai.neutral import shorten
 
@@ -33,11 +31,6 @@ def require_tokens(tokens: Sequence[int], vocab_size: int, field: str) -> None:
     """Raise InvalidRequest unless the model has all of `tokens`, which stand in `field`."""
     if tokens and (highest := max(tokens)) >= vocab_size:
         raise InvalidRequest(f"{field}: the model has {vocab_size} tokens, found {highest}", param=field)
-
-
-def template_messages(chat: ChatRequest) -> list[Message]:
-    """Return the messages as chat templates expect them; text parts are joined by line breaks."""
-    return [_template_message(message) for message in chat.messages]
 
 
 def accept(
@@ -66,13 +59,6 @@ def accept(
         ),
         cache_salt=(fields.cache_salt or "").encode(),
     )
-
-
-def _template_message(message: ChatMessage) -> Message:
-    content = message.content
-    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
-    named = {} if message.name is None else {"name": message.name}
-    return {"role": message.role, "content": text, **named}
 
 
 def _sampling(fields: GenerationFields) -> SamplingParams:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from twostep.core.errors import Unsupported
 from twostep.router.openai.generation_fields import GenerationFields, NumTokens, WireModel
 from twostep.router.openai.neutral import NEUTRAL, Neutral, refuse_unsupported, shorten
+from twostep.router.openai.template_fields import JsonObject, check_template_settings, check_tool, check_tool_call
 
 MAX_MESSAGES = 4096
 
@@ -17,10 +18,33 @@ class TextPart(WireModel):
     text: str
 
 
+Content = str | Annotated[list[TextPart], Field(min_length=1)] | None
+
+
 class ChatMessage(WireModel):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
+    """`tool_calls` and `tool_call_id` stand in histories; their text in the prompt is up to the chat template."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Annotated[list[Annotated[JsonObject, AfterValidator(check_tool_call)]], Field(min_length=1)] | None = None
+    tool_call_id: str | None = None
+    content: Annotated[Content, Field(validate_default=True)] = None
+
+    @field_validator("tool_calls")
+    @classmethod
+    def _belong_to_an_assistant(cls, calls: list[JsonObject] | None, others: ValidationInfo) -> list[JsonObject] | None:
+        if calls and others.data.get("role") != "assistant":
+            raise ValueError("only an assistant's message has them")
+        return calls
+
+    @field_validator("content")
+    @classmethod
+    def _may_miss_beside_calls(cls, content: Content, others: ValidationInfo) -> Content:
+        if content is None and not others.data.get("tool_calls"):
+            raise ValueError("Field required")
+        return content
 
 
 class ChatRequest(GenerationFields):
@@ -28,6 +52,13 @@ class ChatRequest(GenerationFields):
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: NumTokens | None = None
+    tools: list[Annotated[JsonObject, AfterValidator(check_tool)]] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    documents: list[JsonObject] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    chat_template_kwargs: Annotated[JsonObject, AfterValidator(check_template_settings)] | None = None
 
     @property
     def asked_tokens(self) -> tuple[str, int | None]:
@@ -38,13 +69,8 @@ class ChatRequest(GenerationFields):
 
 CHAT_NEUTRAL: Neutral = {
     **NEUTRAL,
-    "add_generation_prompt": (True,),
     "add_special_tokens": (False,),
     "audio": (),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
-    "documents": ([],),
     "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
@@ -52,7 +78,6 @@ CHAT_NEUTRAL: Neutral = {
     "modalities": (["text"],),
     "reasoning_effort": ("none",),
     "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "top_logprobs": (0,),
     "verbosity": ("medium",),
     "web_search_options": (),
@@ -72,9 +97,9 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 
 def _refuse_message(position: int, message: Mapping[str, Any]) -> None:
     where = f"messages[{position}]"
-    if message.get("role") in ("tool", "function"):
-        raise Unsupported(f"{where}.role: tool calls are not supported, found {message['role']!r}", param=f"{where}.role")
-    for field in ("tool_calls", "function_call", "audio"):
+    if message.get("role") == "function":
+        raise Unsupported(f"{where}.role: functions are not supported, use tools; found 'function'", param=f"{where}.role")
+    for field in ("function_call", "audio"):
         if message.get(field):
             raise Unsupported(f"{where}.{field} is not supported", param=f"{where}.{field}")
     for index, part in enumerate(_mappings(message.get("content"))):

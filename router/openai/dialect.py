@@ -6,11 +6,11 @@ from typing import Protocol, TypeVar
 from twostep.core.ids import RequestId
 from twostep.router.generation import Prompt
 from twostep.router.model import ServedModel
-from twostep.router.openai.accept import template_messages
 from twostep.router.openai.chat_reply import ChatReplyWriter
 from twostep.router.openai.chat_request import ChatRequest
 from twostep.router.openai.completion_reply import CompletionReplyWriter
 from twostep.router.openai.completion_request import CompletionRequest, GivenPrompt
+from twostep.router.openai.conversation_of import conversation_of
 from twostep.router.openai.generation_fields import GenerationFields
 from twostep.router.openai.parse import parse_chat_request, parse_completion_request
 from twostep.router.openai.reply import ReplyWriter
@@ -42,7 +42,7 @@ class Chat:
         return 1
 
     async def prompts(self, asked: ChatRequest, model: ServedModel) -> Sequence[Prompt]:
-        return [Prompt(await model.encode(template_messages(asked)), "messages")]
+        return [Prompt(await model.encode(conversation_of(asked)), "messages")]
 
     def writer(self, request: RequestId, model: str, created: int, *, num_choices: int) -> ReplyWriter:  # noqa: ARG002
         return ChatReplyWriter(request, model, created)

@@ -69,7 +69,7 @@ def _invalid(cause: ValidationError) -> InvalidRequest:
     error = _most_telling(cause.errors(include_url=False, include_context=False))
     param = _path(error["loc"])
     found = "" if error["type"] == "missing" else f", found {shorten(error['input'])}"
-    return InvalidRequest(f"{param}: {error['msg']}{found}", param=param)
+    return InvalidRequest(f"{param}: {error['msg'].removeprefix('Value error, ')}{found}", param=param)
 
 
 def _most_telling(errors: Sequence[Any]) -> Any:

@@ -175,6 +175,19 @@ def test_bytes_that_become_visible_late_are_copied_again(world: World) -> None:
     assert world.receiver.counts.recopied_claims == 1
 
 
+def test_one_round_copies_every_wrong_cell_before_it_compares_again(world: World) -> None:
+    ticket = world.landed_leg()
+    cells = ((0, 0), (2, 1), (3, 2))
+    for cell in cells:
+        world.spoil(ticket, *cell)
+    world.hear(ticket, LAYERS, range(3))
+    world.turn()
+    for cell in cells:
+        world.spoil(ticket, *cell)
+    assert world.verdict(world.receiver.finish(ticket.leg, world.digests())) == Verdict((), 1, 3, 12 * UNIT)
+    assert world.memory.num_copies == 1 + len(cells)
+
+
 def test_a_byte_that_stays_wrong_is_named_after_three_more_copies(world: World) -> None:
     ticket = world.landed_leg()
     world.spoil(ticket, 2, 1)

@@ -7,7 +7,7 @@ import pytest
 from twostep.core.errors import InvalidRequest, PromptTooLong, UnknownModel
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams
-from twostep.router.openai.accept import ModelLimits, accept, require_model, template_messages
+from twostep.router.openai.accept import ModelLimits, accept, require_model
 from twostep.router.openai.chat_request import ChatRequest
 
 LIMITS = ModelLimits(max_model_tokens=100, max_prompt_tokens=90, vocab_size=1000)
@@ -89,12 +89,3 @@ def test_one_stop_string_is_a_list_of_one() -> None:
     assert chat(stop="x").stop_strings == ("x",)
     assert chat(stop=["x", "y"]).stop_strings == ("x", "y")
     assert chat().stop_strings == ()
-
-
-def test_text_parts_become_one_text() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    asked = chat(messages=[{"role": "system", "content": parts}, {"role": "user", "content": "c", "name": "Ann"}])
-    assert template_messages(asked) == [
-        {"role": "system", "content": "a\nb"},
-        {"role": "user", "content": "c", "name": "Ann"},
-    ]

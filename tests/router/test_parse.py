@@ -9,6 +9,7 @@ from twostep.core.errors import InvalidRequest, Unsupported
 from twostep.router.openai.parse import parse_chat_request
 
 MESSAGES = [{"role": "user", "content": "hi"}]
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def body(**fields: Any) -> bytes:
@@ -57,6 +58,15 @@ INVALID_FIELDS = [
     ("messages", [{"role": "user", "content": 5}], "messages[0].content: Input should be a valid string, found 5"),
     ("messages", [{"role": "user", "content": []}], "messages[0].content: List should have at least 1 item"),
     ("messages", [{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text: Field required"),
+    ("messages", [{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0]: expected {'id': ..."),
+    ("messages", [{"role": "user", "content": "a", "tool_calls": [CALL]}], "messages[0].tool_calls: only an assistant's"),
+    ("messages", [{"role": "tool", "content": None}], "messages[0].content: Field required"),
+    ("tools", [{"type": "function"}], "tools[0]: expected {'type': 'function', 'function': {'name': ..., ...}}"),
+    ("tools", "f", "tools: Input should be a valid list, found 'f'"),
+    ("documents", ["text"], "documents[0]: Input should be a valid dictionary"),
+    ("chat_template_kwargs", {"tools": []}, "chat_template_kwargs: tools is a field of its own"),
+    ("continue_final_message", "yes", "continue_final_message: Input should be a valid boolean"),
+    ("chat_template", ["a"], "chat_template: Input should be a valid string"),
 ]
 
 
@@ -74,7 +84,6 @@ UNSUPPORTED_FIELDS = [
     ("n", 2, "n is not supported; only 1 is accepted, found 2"),
     ("logprobs", True, "logprobs is not supported; only False is accepted, found True"),
     ("top_logprobs", 3, "top_logprobs is not supported"),
-    ("tools", [{"type": "function"}], "tools is not supported; only [] is accepted"),
     ("tool_choice", "required", "tool_choice is not supported; only 'none' or 'auto' is accepted, found 'required'"),
     ("response_format", {"type": "json_object"}, "response_format is not supported; only {'type': 'text'} is accepted"),
     ("logit_bias", {"5": 1}, "logit_bias is not supported"),
@@ -83,9 +92,9 @@ UNSUPPORTED_FIELDS = [
     ("repetition_penalty", 1.1, "repetition_penalty is not supported"),
     ("min_tokens", 5, "min_tokens is not supported"),
     ("guided_regex", "a+", "guided_regex is not supported, found 'a+'"),
-    ("chat_template_kwargs", {"enable_thinking": False}, "chat_template_kwargs is not supported"),
-    ("messages", [{"role": "tool", "content": "4"}], "messages[0].role: tool calls are not supported, found 'tool'"),
-    ("messages", [{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls is not supported"),
+    ("messages", [{"role": "function", "content": "4"}], "messages[0].role: functions are not supported, use tools"),
+    ("messages", [{"role": "assistant", "function_call": {"name": "f"}}], "messages[0].function_call is not supported"),
+    ("tool_choice", {"type": "function", "function": {"name": "f"}}, "tool_choice is not supported; only 'none' or 'auto'"),
     ("messages", [{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0].type: only 'text' parts"),
 ]
 
