@@ -65,7 +65,8 @@ class FakeRunner:
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
         if self._on_run:
             self._on_run(batch)
-        time.sleep(self._model.step_s + self._model.token_s * batch.num_tokens)
+        if duration_s := self._model.step_s + self._model.token_s * batch.num_tokens:
+            time.sleep(duration_s)
         seen = [self._seen(chunk.start, chunk) for chunk in batch.chunks]
         states = [_token_states(chunk) for chunk in batch.chunks]
         for first in range(0, self._model.num_layers, self.geometry.layer_group):
