@@ -1,7 +1,8 @@
 """gRPC as all programs use it: channel and server options, and errors to statuses and back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from inspect import isasyncgenfunction
 from typing import Any, NoReturn
 
 import grpc
@@ -84,6 +85,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler
+        if handler.response_streaming and not isasyncgenfunction(handler.unary_stream):
+            return handler
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 _guard_stream(handler.unary_stream), handler.request_deserializer, handler.response_serializer
@@ -103,11 +106,12 @@ def _guard_unary(behavior: Callable[..., Awaitable[Any]]) -> Any:
     return guarded
 
 
-def _guard_stream(behavior: Callable[..., AsyncIterator[Any]]) -> Any:
+def _guard_stream(behavior: Callable[..., AsyncGenerator[Any, None]]) -> Any:
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async for message in behavior(request, context):
-                yield message
+            async with aclosing(behavior(request, context)) as messages:
+                async for message in messages:
+                    yield message
         except ServingError as error:
             await abort_with(context, error)
 

@@ -19,18 +19,18 @@ class Admission:
         self.is_closed = False
 
     @contextmanager
-    def admit(self) -> Iterator[None]:
-        """Hold a place for the block. Raises QueueFull (429), or NoReadyNode (503) when the router is about to stop."""
+    def admit(self, num_requests: int = 1) -> Iterator[None]:
+        """Hold places for the block. Raises QueueFull (429), or NoReadyNode (503) when the router is about to stop."""
         if self.is_closed:
             raise NoReadyNode("this router is stopping", retry_after_s=RETRY_AFTER_S)
-        if self._num_in_flight >= self._max_in_flight:
+        if self._num_in_flight + num_requests > self._max_in_flight:
             limit = f"at most {self._max_in_flight} requests are served at once"
-            raise QueueFull(f"{limit}, found {self._num_in_flight}", retry_after_s=RETRY_AFTER_S)
-        self._count(1)
+            raise QueueFull(f"{limit}, found {self._num_in_flight} and {num_requests} more", retry_after_s=RETRY_AFTER_S)
+        self._count(num_requests)
         try:
             yield
         finally:
-            self._count(-1)
+            self._count(-num_requests)
 
     def _count(self, change: int) -> None:
         self._num_in_flight += change

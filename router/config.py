@@ -7,6 +7,7 @@ from pydantic import Field
 
 from twostep.core.config import config
 from twostep.core.errors import ConfigError
+from twostep.router.model_folder import is_fake
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
@@ -43,6 +44,8 @@ class RouterConfig:
     """A client that takes nothing for so long is disconnected."""
     drain_s: Seconds = 30.0
     """How long requests in flight may go on after SIGTERM."""
+    recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
+    """How long a request that has lost a node waits for another one to be ready, before it fails."""
     max_attempts: Count = 3
     """How many times one request may be placed, the first included."""
     max_in_flight: Count = 1024
@@ -59,7 +62,7 @@ class RouterConfig:
     @property
     def model_name(self) -> str:
         """The name that clients use."""
-        return self.served_model_name or (self.model if self.model.startswith("fake") else Path(self.model).name)
+        return self.served_model_name or ("fake" if is_fake(self.model) else Path(self.model).name)
 
 
 def check(config: RouterConfig) -> None:

@@ -15,13 +15,16 @@ from starlette.types import ASGIApp
 from twostep.core.errors import ConfigError
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
-from twostep.router.chat import ChatCompletions
+from twostep.router.completions import Completions
 from twostep.router.config import RouterConfig, check
 from twostep.router.dispatch import Dispatcher
+from twostep.router.generation import Generator
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
+from twostep.router.openai.dialect import Chat, PlainCompletion
 from twostep.router.readiness import Readiness
+from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -30,15 +33,20 @@ log = logging.getLogger(__name__)
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
     check(config)
-    tokenizer = load_tokenizer(config.model, config.chat_template)
+    tokenizer = load_tokenizer(config.model)
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
     with listen(config.host, config.port) as listener:
-        async with NodePool(config) as pool:
+        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config) as pool:
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
-            model = ServedModel(_names(config), tokenizer, readiness.limits)
-            chat = ChatCompletions(model, Dispatcher(pool, config, metrics), admission, metrics, config)
-            app = build_app(chat, Pages(model, readiness, metrics, started=int(time.time())))
+            model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
+            dispatcher = Dispatcher(pool, config, metrics)
+            generator = Generator(model, dispatcher, metrics, timeout_s=config.request_timeout_s)
+            endpoints: dict[str, ASGIApp] = {
+                "/v1/chat/completions": Completions(Chat(), model, generator, admission, metrics, config),
+                "/v1/completions": Completions(PlainCompletion(), model, generator, admission, metrics, config),
+            }
+            app = build_app(endpoints, Pages(model, readiness, metrics, started=int(time.time())))
             _tell_address(listener, config.address_file)
             await _run_http(app, listener, config, stop, admission)
 
