@@ -54,8 +54,9 @@ class LlamaForCausalLM(nn.Module):
             rope=rope.description,
         )
         self.rope = Rope(rope)
-        # Its default, random initialisation would load torch's compiler, seconds for nothing.
-        self.embed_tokens = nn.Embedding.from_pretrained(torch.empty(self.facts.vocab_size, shape.dim))
+        # Given a table, it draws no random one, which would load torch's compiler: seconds for nothing.
+        table = torch.empty(self.facts.vocab_size, shape.dim)
+        self.embed_tokens = nn.Embedding(self.facts.vocab_size, shape.dim, _weight=table)
         self.layers = nn.ModuleList(LlamaLayer(config, shape) for _ in range(self.facts.num_layers))
         self.norm = RMSNorm(shape.dim, value(config, "rms_norm_eps", float))
         is_tied = value(config, "tie_word_embeddings", bool, False)
