@@ -1,12 +1,19 @@
-"""Log lines: JSON for machines, plain text for people. Never prompt text."""
+"""Log lines: JSON for machines, plain text for people. Never prompt text.
+
+A line written while a request is served carries its id, without the writer having to know it.
+"""
 
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 LogFormat = Literal["json", "text"]
+_request: ContextVar[str | None] = ContextVar("request", default=None)
 _PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -15,6 +22,16 @@ def set_up_logging(program: str, *, log_format: LogFormat, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(program) if log_format == "json" else TextFormatter(program))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+@contextmanager
+def about_request(request: str) -> Iterator[None]:
+    """Let every log line of the block, and of the tasks that it starts, carry `request`."""
+    before = _request.set(request)
+    try:
+        yield
+    finally:
+        _request.reset(before)
 
 
 class JsonFormatter(logging.Formatter):
@@ -46,4 +63,6 @@ class TextFormatter(logging.Formatter):
 
 
 def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _PLAIN_FIELDS}
+    request = _request.get()
+    about = {} if request is None else {"request": request}
+    return about | {key: value for key, value in vars(record).items() if key not in _PLAIN_FIELDS}

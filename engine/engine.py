@@ -101,7 +101,7 @@ class Engine:
         (itself a multiple of the block size; unset: one block). Raises InvalidRequest or PromptTooLong when the request can
         never be served, Conflict when its id is known, Busy when there is no room now.
         """
-        self._require_servable(request, growth_tokens)
+        self.require_servable(request, growth_tokens=growth_tokens)
         chain = self._chain_of(request)
         align_tokens = align_tokens or self._block_tokens
         with self._lock:
@@ -109,6 +109,17 @@ class Engine:
                 request, chain, growth_tokens=growth_tokens, align_tokens=align_tokens, now=self._clock()
             )
             return Reservation(request, tuple(sequence.blocks), cached_tokens=sequence.num_computed)
+
+    def require_servable(self, request: Request, *, growth_tokens: int) -> None:
+        """Raise InvalidRequest or PromptTooLong when `reserve` would refuse the request for ever; takes nothing."""
+        tokens, vocab_size = request.tokens, self.runner.fingerprint.vocab_size
+        if not request.prompt:
+            raise InvalidRequest("the prompt is empty", param="prompt")
+        if min(tokens) < 0 or max(tokens) >= vocab_size:
+            raise InvalidRequest(f"token ids must lie in [0, {vocab_size})", param="prompt")
+        limit = self.max_prompt_tokens(growth_tokens)
+        if len(tokens) > limit:
+            raise PromptTooLong(f"prompt has {len(tokens)} tokens, this node takes {limit}", param="prompt")
 
     def start(self, request_id: RequestId, *, attempt: Attempt, max_draws: int | None = None) -> None:
         """Compute a reserved request here, from its cached prefix on, and draw at most `max_draws` tokens.
@@ -151,6 +162,11 @@ class Engine:
                 self._roster.forget(sequence)
         self.work.set()
         return True
+
+    def knows(self, request_id: RequestId) -> bool:
+        """Return whether the request still has blocks, be it that the running step uses them after its release."""
+        with self._lock:
+            return self._roster.get(request_id) is not None
 
     def purge(self, blocks: Iterable[BlockId]) -> None:
         """Take blocks whose contents are not to be trusted, and all that follows them, out of the prefix cache."""
@@ -239,16 +255,6 @@ class Engine:
         chain = PrefixChain(root, self._block_tokens)
         chain.blocks(request.tokens)
         return chain
-
-    def _require_servable(self, request: Request, growth_tokens: int) -> None:
-        tokens, vocab_size = request.tokens, self.runner.fingerprint.vocab_size
-        if not request.prompt:
-            raise InvalidRequest("the prompt is empty", param="prompt")
-        if min(tokens) < 0 or max(tokens) >= vocab_size:
-            raise InvalidRequest(f"token ids must lie in [0, {vocab_size})", param="prompt")
-        limit = self.max_prompt_tokens(growth_tokens)
-        if len(tokens) > limit:
-            raise PromptTooLong(f"prompt has {len(tokens)} tokens, this node takes {limit}", param="prompt")
 
 
 def _ignore_layers(batch: Batch, layers: range) -> None:

@@ -18,6 +18,12 @@ class _Landing:
     notes: deque[bytes] = field(default_factory=deque)
 
 
+@dataclass(frozen=True, slots=True)
+class _Link:
+    source: MemoryRegion
+    landing: MemoryRegion
+
+
 class LocalFabric:
     """What the nodes of one process share: who lets whom write where."""
 
@@ -69,7 +75,7 @@ class LocalTransport:
         self._node = node
         self._source: MemoryRegion | None = None
         self._unit_bytes = 0
-        self._peers: dict[NodeRef, PeerLanding] = {}
+        self._links: dict[NodeRef, _Link] = {}
         self._finished: dict[Write, WriteState] = {}
         self._numbers = itertools.count()
 
@@ -95,37 +101,36 @@ class LocalTransport:
             raise TransferFailed(f"{peer.node} cannot be reached in this process")
         if not _contains(registered, peer.region):
             raise TransferFailed(f"{peer.node} has not registered the landing memory that it names")
-        self._peers[peer.node] = peer
+        self._links[peer.node] = _Link(self._source, peer.region)
 
     def post(self, peer: NodeRef, source_units: Units, landing_units: Units, note: bytes) -> Write:
-        source, landing, size = self._source, self._connected(peer).region, self._unit_bytes
-        assert source is not None
-        require_units(source_units, landing_units, source.num_bytes // size, landing.num_bytes // size)
+        link, size = self._link(peer), self._unit_bytes
+        require_units(source_units, landing_units, link.source.num_bytes // size, link.landing.num_bytes // size)
         pairs = zip(source_units.tolist(), landing_units.tolist(), strict=True)
-        copies = [(source.address + a * size, landing.address + b * size, size) for a, b in pairs]
+        copies = [(link.source.address + a * size, link.landing.address + b * size, size) for a, b in pairs]
         return self._finish(peer, self._fabric.write(peer, copies, note))
 
-    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes) -> Write:
-        target = self._connected(peer).region.slice(landing_offset, len(pattern))
+    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes, note: bytes) -> Write:
+        target = self._link(peer).landing.slice(landing_offset, len(pattern))
         staged = ctypes.create_string_buffer(pattern, len(pattern))
         copies = [(ctypes.addressof(staged), target.address, len(pattern))]
-        return self._finish(peer, self._fabric.write(peer, copies, b""))
+        return self._finish(peer, self._fabric.write(peer, copies, note))
 
     def poll(self, write: Write) -> WriteState:
         return self._finished.pop(write)
 
     def forget(self, peer: NodeRef) -> None:
-        self._peers.pop(peer, None)
+        self._links.pop(peer, None)
 
     def close(self) -> None:
         self._fabric.close(self._node)
-        self._peers.clear()
+        self._links.clear()
 
-    def _connected(self, peer: NodeRef) -> PeerLanding:
-        landing = self._peers.get(peer)
-        if landing is None:
+    def _link(self, peer: NodeRef) -> _Link:
+        link = self._links.get(peer)
+        if link is None:
             raise TransferFailed(f"{peer} is not connected")
-        return landing
+        return link
 
     def _finish(self, peer: NodeRef, landed: bool) -> Write:
         write = Write(peer, next(self._numbers))

@@ -117,7 +117,7 @@ class NixlTransport:
             self._agent.transfer(handle)
         return write
 
-    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes) -> Write:
+    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes, note: bytes) -> Write:
         target = self._connected(peer)
         landing = target.landing.region.slice(landing_offset, len(pattern))
         staged = self._stage(pattern)
@@ -125,7 +125,7 @@ class NixlTransport:
         with self._death_shows_in_poll(write):
             here = self._agent.get_xfer_descs([(staged.pattern.ctypes.data, len(pattern), 0)], "DRAM")
             there = self._agent.get_xfer_descs([(landing.address, len(pattern), landing.device)], landing.kind)
-            handle = self._agent.initialize_xfer("WRITE", here, there, target.agent_name, b"")
+            handle = self._agent.initialize_xfer("WRITE", here, there, target.agent_name, note)
             self._in_flight[write] = _InFlight(target, handle, staged)
             self._agent.transfer(handle)
         return write

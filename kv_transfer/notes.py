@@ -8,6 +8,8 @@ from twostep.core.ticket import Leg
 from twostep.kv_transfer.pieces import Piece
 
 MAGIC = b"2step\x01"
+PROBE_NOTE = b"2step probe\x01"
+"""Follows a probe, so that the receiver polls fast while the next one is measured."""
 _NUMBERS = struct.Struct("<6sIQQHHQIIIIHHH")
 
 

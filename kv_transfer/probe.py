@@ -10,6 +10,7 @@ from twostep.core.clock import Clock
 from twostep.core.errors import TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.notes import PROBE_NOTE
 from twostep.kv_transfer.promise import promise
 from twostep.kv_transfer.transport import Transport, Write, WriteState
 
@@ -46,7 +47,7 @@ class OutgoingProbe:
     def _advance(self, transport: Transport) -> bool:
         if self._write is None:
             self._started_s = self._clock()
-            self._write = transport.post_probe(self.peer, self._landing_offset, self._pattern)
+            self._write = transport.post_probe(self.peer, self._landing_offset, self._pattern, PROBE_NOTE)
         state = transport.poll(self._write)
         if state is WriteState.FAILED:
             raise TransferFailed(f"{self.peer}: the probe could not be written")

@@ -19,7 +19,7 @@ from twostep.core.ticket import LandingExtent, Leg, TokenRange
 from twostep.kv_transfer.copy_in import KVMemory
 from twostep.kv_transfer.incoming import IncomingLeg, Verdict
 from twostep.kv_transfer.landing import source_layout
-from twostep.kv_transfer.notes import LandedNote, decode_note
+from twostep.kv_transfer.notes import PROBE_NOTE, LandedNote, decode_note
 from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.promise import promise
 from twostep.kv_transfer.transport import Transport
@@ -27,12 +27,12 @@ from twostep.kv_transfer.turn_loop import Pause, TurnLoop
 
 __all__ = ["Receiver", "Verdict"]
 
-MAX_COPY_BYTES = 16 << 20
+MAX_COPY_BYTES = 4 << 20
 """One copy is cut to this size so that a `forget` never waits longer than for one of them."""
 MAX_EARLY_NOTES = 1024
 POLL_S = 200e-6
 MAX_POLL_S = 2e-3
-IDLE_POLL_S = 5e-3
+IDLE_POLL_S = 10e-3
 """Transports without a thread of their own make progress, a new peer's first connection too, only while polled."""
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class ReceiverCounts:
     """What happened to notifications and copies since the start."""
 
     notes: int = 0
+    probes: int = 0
     repeated_notes: int = 0
     stale_notes: int = 0
     bad_notes: int = 0
@@ -135,7 +136,7 @@ class Receiver:
             self._last_news_s = self._clock()
             return 0
         quiet_s = self._clock() - self._last_news_s
-        return min(MAX_POLL_S, max(POLL_S, quiet_s / 10)) if self._legs else IDLE_POLL_S
+        return min(max(POLL_S, quiet_s / 10), MAX_POLL_S if self._legs else IDLE_POLL_S)
 
     def _advance_one(self) -> bool:
         leg = next((leg for leg in self._legs.values() if leg.has_work), None)
@@ -157,12 +158,17 @@ class Receiver:
         self.counts.notes += len(payloads)
         for payload in payloads:
             try:
-                note = decode_note(payload)
-                self._hear(note)
+                self._take_note(payload)
             except ValueError as cause:
                 self.counts.bad_notes += 1
                 logger.warning("a notification was ignored", extra={"reason": str(cause)})
         return len(payloads)
+
+    def _take_note(self, payload: bytes) -> None:
+        if payload == PROBE_NOTE:
+            self.counts.probes += 1
+        else:
+            self._hear(decode_note(payload))
 
     def _hear(self, note: LandedNote) -> None:
         leg = self._legs.get(note.leg)

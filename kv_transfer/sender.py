@@ -120,7 +120,7 @@ class Sender:
     def turn(self) -> Pause:
         """Post at most one piece of each leg, poll everything in flight, settle what has ended. Never waits."""
         legs, probes = self._snapshot()
-        num_posted = sum([self._post_next(leg) for leg in legs])
+        num_posted = sum(self._post_next(leg) for leg in legs)
         self._poll_all()
         over = [leg for leg in legs if leg.settle()]
         proven = [probe for probe in probes if probe.advance(self._transport)]

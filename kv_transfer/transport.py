@@ -68,14 +68,14 @@ class Transport(Protocol):
         """
 
     def post(self, peer: NodeRef, source_units: Units, landing_units: Units, note: bytes) -> Write:
-        """Start writing source unit `i` to landing unit `i` of `peer`; its `note` arrives after the last byte.
+        """Start writing source unit `i` to landing unit `i` of `peer`; its `note`, unless empty, arrives after the last byte.
 
         Raises ValueError, before anything is posted, for units outside the source or the landing pool; TransferFailed for
         a node that is not connected. A peer that has died shows when the write is polled.
         """
 
-    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes) -> Write:
-        """Start writing `pattern` at `landing_offset` of the peer's landing pool, without a note. Raises as `post` does."""
+    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes, note: bytes) -> Write:
+        """Start writing `pattern` at `landing_offset` of the peer's landing pool. Raises as `post` does."""
 
     def poll(self, write: Write) -> WriteState:
         """Return how far the write is. FAILED proves nothing about what has landed or still will."""
@@ -84,7 +84,7 @@ class Transport(Protocol):
         """Drop everything kept for `peer`; writes that are still pending end as FAILED. Unknown nodes are ignored."""
 
     def close(self) -> None:
-        """Give everything back. Idempotent; peers' writes fail from now on."""
+        """Give everything back, once no thread uses this transport any more. Idempotent; peers' writes fail from now on."""
 
 
 def require_units(source_units: Units, landing_units: Units, num_source: int, num_landing: int) -> None:

@@ -1,7 +1,8 @@
 """gRPC as all programs use it: channel and server options, and errors to statuses and back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from inspect import isasyncgenfunction
 from typing import Any, NoReturn
 
 import grpc
@@ -41,9 +42,10 @@ def open_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
-def new_server() -> grpc.aio.Server:
+def new_server(*, max_receive_bytes: int = MAX_MESSAGE_BYTES) -> grpc.aio.Server:
     """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`)."""
-    return grpc.aio.server(options=SERVER_OPTIONS, interceptors=[ErrorInterceptor()])
+    options = [*SERVER_OPTIONS, ("grpc.max_receive_message_length", max_receive_bytes)]
+    return grpc.aio.server(options=options, interceptors=[ErrorInterceptor()])
 
 
 async def abort_with(context: Context, error: ServingError) -> NoReturn:
@@ -85,8 +87,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if handler is None or handler.request_streaming:
             return handler
         if handler.response_streaming:
+            # A handler either yields its messages or, being a plain coroutine, writes them to its context.
+            guard = _guard_stream if isasyncgenfunction(handler.unary_stream) else _guard_unary
             return grpc.unary_stream_rpc_method_handler(
-                _guard_stream(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+                guard(handler.unary_stream), handler.request_deserializer, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
             _guard_unary(handler.unary_unary), handler.request_deserializer, handler.response_serializer
@@ -103,11 +107,12 @@ def _guard_unary(behavior: Callable[..., Awaitable[Any]]) -> Any:
     return guarded
 
 
-def _guard_stream(behavior: Callable[..., AsyncIterator[Any]]) -> Any:
+def _guard_stream(behavior: Callable[..., AsyncGenerator[Any, None]]) -> Any:
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async for message in behavior(request, context):
-                yield message
+            async with aclosing(behavior(request, context)) as messages:
+                async for message in messages:
+                    yield message
         except ServingError as error:
             await abort_with(context, error)
 

@@ -1,5 +1,6 @@
 """The router's HTTP surface: which path is answered by what."""
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -11,7 +12,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from twostep.core.errors import ServingError, UnknownModel
-from twostep.router.chat import ChatCompletions
 from twostep.router.http_edge import RequestIdMiddleware, on_fault, on_http_exception, on_serving_error
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -50,15 +50,23 @@ class Pages:
         self._readiness.update(self._metrics)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    def _model_card(self) -> dict[str, str | int]:
-        return {"id": self._model.names[0], "object": "model", "created": self._started, "owned_by": "twostep"}
+    def _model_card(self) -> dict[str, str | int | None]:
+        # Benchmark clients load the tokenizer that `root` names.
+        return {
+            "id": self._model.names[0],
+            "object": "model",
+            "created": self._started,
+            "owned_by": "twostep",
+            "root": self._model.source,
+            "max_model_len": self._model.max_model_tokens,
+        }
 
 
-def build_app(chat: ChatCompletions, pages: Pages) -> ASGIApp:
-    """Return the ASGI application."""
+def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages) -> ASGIApp:
+    """Return the ASGI application; `endpoints` are what is posted to, by path."""
     app = Starlette(
         routes=[
-            Route("/v1/chat/completions", chat, methods=["POST"]),
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
             Route("/v1/models", pages.models),
             Route("/v1/models/{name:path}", pages.model),
             Route("/health", pages.health),

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from twostep.core.config import config
 from twostep.core.errors import ConfigError
+from twostep.router.model_folder import is_fake
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
@@ -31,8 +32,10 @@ class RouterConfig:
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """TCP port of the HTTP server; 0 takes any free one."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """TCP port of the gRPC server; unset: the one after `port`, or any free one where that is 0."""
     address_file: Path | None = None
-    """Where to write `{"http": "host:port"}` as soon as the router listens."""
+    """Where to write `{"http": "host:port", "grpc": "host:port"}` as soon as the router listens."""
     lease_s: Seconds = 6.0
     """A node frees this router's requests after so long a silence. A heartbeat goes out every third of it."""
     node_lost_s: Seconds = 2.0
@@ -43,6 +46,8 @@ class RouterConfig:
     """A client that takes nothing for so long is disconnected."""
     drain_s: Seconds = 30.0
     """How long requests in flight may go on after SIGTERM."""
+    recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
+    """How long a request that has lost a node waits for another one to be ready, before it fails."""
     max_attempts: Count = 3
     """How many times one request may be placed, the first included."""
     max_in_flight: Count = 1024
@@ -57,9 +62,14 @@ class RouterConfig:
         return self.lease_s / 3
 
     @property
+    def grpc_port_or_next(self) -> int:
+        """The port to bind for gRPC."""
+        return self.grpc_port if self.grpc_port is not None else self.port and self.port + 1
+
+    @property
     def model_name(self) -> str:
         """The name that clients use."""
-        return self.served_model_name or (self.model if self.model.startswith("fake") else Path(self.model).name)
+        return self.served_model_name or ("fake" if is_fake(self.model) else Path(self.model).name)
 
 
 def check(config: RouterConfig) -> None:

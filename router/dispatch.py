@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol
 
-from twostep.core.errors import Cancelled, DeadlineExceeded
+from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
 from twostep.router.bill import Timeline
@@ -18,9 +18,11 @@ from twostep.router.run import OnTokens, Outcome, Run
 
 
 class Dispatch(Protocol):
-    """What the HTTP edge asks of the nodes behind it."""
+    """What the front doors ask of the nodes behind it."""
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, wants_bill: bool) -> Outcome:
+    async def run(
+        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
+    ) -> Outcome:
         """Serve the request; cancelling this ends it on every node. `arrived` is on the event loop's clock.
 
         Raises ServingError.
@@ -36,8 +38,10 @@ class Dispatcher:
         self._metrics = metrics
         self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, wants_bill: bool) -> Outcome:
-        deadline = arrived + self._config.request_timeout_s
+    async def run(
+        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
+    ) -> Outcome:
+        deadline = arrived + timeout_s
         inbox = Inbox(self._config.max_buffered_tokens)
         try:
             async with asyncio.timeout_at(deadline) as limit:
@@ -47,7 +51,7 @@ class Dispatcher:
         except TimeoutError as cause:
             if inbox.has_overflowed:
                 raise Cancelled("the client does not read its tokens") from cause
-            raise DeadlineExceeded(f"the request was not done after {self._config.request_timeout_s:g} s") from cause
+            raise DeadlineExceeded(f"the request was not done after {timeout_s:g} s") from cause
 
     def _new_run(self, request: Request, legs: Legs, inbox: Inbox, arrived: float) -> Run:
         return Run(
@@ -56,10 +60,24 @@ class Dispatcher:
             legs,
             inbox,
             Timeline(arrived),
-            place=self._place,
+            nodes=self,
             bad_pairs=self._bad_pairs,
             metrics=self._metrics,
         )
 
-    def _place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+    def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
         return choose_pair(self._pool.ready(), allow_decode_alone=self._config.allow_decode_alone, keep=keep, avoid=avoid)
+
+    async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        try:
+            async with asyncio.timeout(self._config.recovery_wait_s):
+                return await self._first_placement(keep, avoid)
+        except TimeoutError:
+            return self.place(keep, avoid)
+
+    async def _first_placement(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        while True:
+            try:
+                return self.place(keep, avoid)
+            except NoReadyNode:
+                await self._pool.change()

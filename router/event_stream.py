@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import Send
 
-from twostep.router.http_edge import ClientGone
+from twostep.router.request_record import ClientGone
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -14,11 +14,12 @@ HEADERS = [
 
 
 class EventStream:
-    """Every call raises ClientGone when the client takes nothing for `stall_s` seconds."""
+    """For several writers. Every call raises ClientGone when the client takes nothing for `stall_s` seconds."""
 
     def __init__(self, send: Send, *, stall_s: float) -> None:
         self._send = send
         self._stall_s = stall_s
+        self._turn = asyncio.Lock()
         self.has_started = False
 
     async def write(self, events: bytes) -> None:
@@ -30,7 +31,7 @@ class EventStream:
 
     async def _put(self, events: bytes, *, more_body: bool) -> None:
         try:
-            async with asyncio.timeout(self._stall_s):
+            async with asyncio.timeout(self._stall_s), self._turn:
                 if not self.has_started:
                     self.has_started = True
                     await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})

@@ -1,10 +1,8 @@
-"""HTTP's side of things: request ids, bounded bodies, clients that leave, errors as OpenAI's clients read them."""
+"""HTTP's side of things: ids in headers, bounded bodies, clients that leave, errors as OpenAI's clients read them."""
 
 import asyncio
 import math
-import re
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -15,25 +13,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twostep.core.errors import InvalidRequest, ServingError, TooLarge
-from twostep.core.ids import RequestId, new_request_id
-from twostep.router.openai.chat_reply import error_body
+from twostep.router.openai.event import error_body
+from twostep.router.request_record import ClientGone, new_request_ids
 
 T = TypeVar("T")
 
-CLIENT_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 IDS = "twostep.request_ids"
-
-
-class ClientGone(Exception):
-    """Nobody reads the reply any more. The message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestIds:
-    """`internal` names the request towards the nodes and is always minted; `public` is what the client sees."""
-
-    internal: RequestId
-    public: str
 
 
 class RequestIdMiddleware:
@@ -46,7 +31,7 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        ids = scope[IDS] = _request_ids(scope)
+        ids = scope[IDS] = new_request_ids(Headers(scope=scope).get("x-request-id"))
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -113,13 +98,6 @@ def on_http_exception(request: Request, error: Exception) -> Response:
 def on_fault(_: Request, __: Exception) -> Response:
     """Answer an error of our own; the server logs it with its trace."""
     return error_response(ServingError("the router has failed on this request"))
-
-
-def _request_ids(scope: Scope) -> RequestIds:
-    internal = new_request_id()
-    given = Headers(scope=scope).get("x-request-id", "")
-    is_valid = CLIENT_ID.fullmatch(given.encode("latin-1")) is not None
-    return RequestIds(internal, given if is_valid else internal)
 
 
 async def _wait_until_gone(receive: Receive) -> None:

@@ -1,26 +1,50 @@
-"""The served model as the HTTP edge sees it: its names, its limits, and text to tokens."""
+"""The served model as the front doors see it: its names, its limits, text to tokens and back."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from twostep.router.chat_template import Message
-from twostep.router.openai.accept import ModelLimits
+from twostep.core.errors import NoReadyNode
+from twostep.router.openai.accept import ModelLimits, require_tokens
+from twostep.router.templates.conversation import Conversation, Renderer
 from twostep.router.tokenizer import Tokenizer
 
 SHORT_CHARACTERS = 4096
+SHORT_TOKENS = 4096
 
 
 class ServedModel:
-    """`names` are those a client may ask for, the first being the one that is listed."""
+    """`names` are those a client may ask for, the first being the one that is listed; `source` is where it comes from."""
 
-    def __init__(self, names: Sequence[str], tokenizer: Tokenizer, limits: Callable[[], ModelLimits]) -> None:
+    def __init__(
+        self, names: Sequence[str], source: str, tokenizer: Tokenizer, renderer: Renderer, limits: Callable[[], ModelLimits]
+    ) -> None:
         self.names = tuple(names)
+        self.source = source
         self.tokenizer = tokenizer
+        self.renderer = renderer
         self.limits = limits
 
-    async def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the prompt's tokens. Raises InvalidRequest. A long text is encoded off the event loop."""
-        text = self.tokenizer.render(messages)
+    @property
+    def max_model_tokens(self) -> int | None:
+        """How many tokens prompt and answer may have together; None while no decode node is ready."""
+        try:
+            return self.limits().max_model_tokens
+        except NoReadyNode:
+            return None
+
+    async def encode(self, conversation: Conversation) -> tuple[int, ...]:
+        """Return the tokens of a conversation. Raises InvalidRequest and Overloaded."""
+        return await self.encode_text(await self.renderer.render(conversation), add_special_tokens=False)
+
+    async def encode_text(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        """Return the tokens of `text`. A long one is encoded off the event loop."""
         if len(text) <= SHORT_CHARACTERS:
-            return self.tokenizer.encode(text)
-        return await asyncio.to_thread(self.tokenizer.encode, text)
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+
+    async def decode(self, tokens: Sequence[int], *, field: str) -> str:
+        """Return the text of `tokens`, which stand in `field`. Raises InvalidRequest for a token the model does not have."""
+        require_tokens(tokens, self.limits().vocab_size, field)
+        if len(tokens) <= SHORT_TOKENS:
+            return self.tokenizer.decode(tokens)
+        return await asyncio.to_thread(self.tokenizer.decode, tokens)

@@ -32,7 +32,14 @@ class NodeConnection:
     """`run` keeps the connection for ever; everything else only reads what it has learnt."""
 
     def __init__(
-        self, client: NodeClient, role: str, config: RouterConfig, peers: Callable[[], list[Peer]], *, clock: Clock
+        self,
+        client: NodeClient,
+        role: str,
+        config: RouterConfig,
+        peers: Callable[[], list[Peer]],
+        *,
+        clock: Clock,
+        on_change: Callable[[], None],
     ) -> None:
         self.client = client
         self.role = role
@@ -42,6 +49,7 @@ class NodeConnection:
         self._config = config
         self._peers = peers
         self._clock = clock
+        self._on_change = on_change
         self._sequence = 0
         self._residents: dict[RequestId, Resident] = {}
         self._load = 0
@@ -110,7 +118,7 @@ class NodeConnection:
         if description.role != self.role:
             raise NodeUnavailable(f"{self.client.address} is a {description.role} node, configured as {self.role}")
         if self.description and self.description.ref != description.ref:
-            self._lose(NodeUnavailable(f"{self.description.ref} has been replaced by {description.ref}"))
+            self._lose(f"it has been replaced by {description.ref}")
             self._told = ([], float("-inf"))
         self.description = description
 
@@ -127,7 +135,7 @@ class NodeConnection:
     def _miss(self, error: ServingError) -> None:
         self._note_trouble(error.message)
         if self._clock() - self._last_beat > self._config.lease_s:
-            self._lose(error)
+            self._lose(error.message)
 
     async def _tell_peers(self, timeout_s: float) -> None:
         peers, (told, told_at) = self._peers(), self._told
@@ -168,16 +176,17 @@ class NodeConnection:
             self._stream_broken_at = self._clock()
         self._note_trouble(error.message)
         if self._clock() - self._stream_broken_at >= self._config.node_lost_s:
-            self._lose(error)
+            self._lose(error.message)
 
-    def _lose(self, error: ServingError) -> None:
+    def _lose(self, reason: str) -> None:
         """Tell every request here that the node is gone."""
         if self.description is None or not self._residents:
             return
-        log.warning("node lost", extra={"node": str(self.description.ref), "reason": error.message})
+        ref = self.description.ref
+        log.warning("node lost", extra={"node": str(ref), "requests": len(self._residents), "reason": reason})
         residents, self._residents, self._load = self._residents, {}, 0
         for resident in residents.values():
-            resident.put(NodeLost(self.description.ref, error))
+            resident.put(NodeLost(ref, NodeUnavailable(f"{ref} is lost: {reason}")))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""
@@ -192,6 +201,7 @@ class NodeConnection:
         if trouble != self.trouble:
             log.info("node ready" if not trouble else "node not ready", extra={"node": self.client.address, "reason": trouble})
         self.trouble = trouble
+        self._on_change()
 
     def _reported_load(self, status: NodeStatus) -> int:
         return status.queued_tokens if self.role == "prefill" else status.num_running + status.num_waiting

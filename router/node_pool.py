@@ -39,11 +39,13 @@ class NodePool:
         new_client: Callable[[str, RouterId], NodeClient] = NodeClient,
     ) -> None:
         self._tasks = asyncio.TaskGroup()
+        self._changed = asyncio.Event()
         router = new_router_id(config)
 
         def connect(address: str, role: str) -> NodeConnection:
             peers = self._decode_peers if role == "prefill" else self._prefill_peers
-            return NodeConnection(new_client(address, router), role, config, peers, clock=clock)
+            client = new_client(address, router)
+            return NodeConnection(client, role, config, peers, clock=clock, on_change=self._changed.set)
 
         self._prefill = [connect(address, "prefill") for address in config.prefill]
         self._decode = [connect(address, "decode") for address in config.decode]
@@ -72,6 +74,11 @@ class NodePool:
         return Pool(
             [node.view() for node in self._prefill if node.is_ready], [node.view() for node in self._decode if node.is_ready]
         )
+
+    async def change(self) -> None:
+        """Wait until something has been heard of a node."""
+        self._changed.clear()
+        await self._changed.wait()
 
     def find(self, ref: NodeRef) -> NodeConnection | None:
         """Return the connection to this life of the node; None when it has ended."""

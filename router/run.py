@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded
 from twostep.core.ids import NodeRef
@@ -22,8 +23,16 @@ LAST_WORD_S = 1.0
 
 OnTokens = Callable[[Sequence[int]], Awaitable[bool]]
 """Takes newly accepted tokens; returns whether more are wanted."""
-Place = Callable[[NodeRef | None, Avoid], Placement]
-"""Chooses nodes: prefers to keep the named decode node, avoids what has failed. Raises NoReadyNode."""
+
+
+class Nodes(Protocol):
+    """Where runs find their nodes."""
+
+    def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        """Choose nodes: prefer to keep the named decode node, avoid what has failed. Raises NoReadyNode."""
+
+    async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        """The same, for a request that has lost a node: wait a moment for another to be ready. Raises NoReadyNode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Run:
         inbox: Inbox,
         times: Timeline,
         *,
-        place: Place,
+        nodes: Nodes,
         bad_pairs: set[tuple[NodeRef, NodeRef]],
         metrics: Metrics,
     ) -> None:
@@ -55,13 +64,13 @@ class Run:
         self._legs = legs
         self._inbox = inbox
         self._times = times
-        self._place = place
+        self._nodes = nodes
         self._bad_pairs = bad_pairs
         self._metrics = metrics
 
     async def to_the_end(self, on_tokens: OnTokens, *, wants_bill: bool) -> Outcome:
         """Serve the request. Raises ServingError when it fails for good."""
-        await self._begin(self._place(None, self._avoid()))
+        await self._begin(self._nodes.place(None, self._avoid()))
         finish: FinishReason | None = None
         while finish is None:
             tokens, finish = await self._react(await self._inbox.take())
@@ -116,10 +125,11 @@ class Run:
             self._bad_pairs.add((failed.prefill.ref, failed.decode.ref))
         self._drop(failed, retry)
         try:
-            placement = self._place(failed.decode.ref if retry.blame is Blame.PREFILL else None, self._avoid())
+            keep = failed.decode.ref if retry.blame is Blame.PREFILL else None
+            placement = await self._nodes.place_again(keep, self._avoid())
         except NoReadyNode as cause:
             raise retry.error from cause
-        if isinstance(retry.error, Overloaded) and placement.decode.ref == failed.decode.ref:
+        if isinstance(retry.error, Overloaded) and placement.decode.ref in self._life.avoid:
             raise retry.error
         await self._begin(placement)
 

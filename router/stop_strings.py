@@ -12,15 +12,17 @@ class StopStrings:
         self.matched: str | None = None
 
     def feed(self, text: str) -> str:
-        """Take new text and return what is now certain to be shown: everything before the earliest stop string."""
+        """Take new text and return what is now certain to be shown.
+
+        The stop string that is complete first wins, then the one that begins first: so the cut into pieces never matters.
+        """
         if self.matched is not None:
             return ""
         self._held += text
-        found = [(self._held.find(stop), order) for order, stop in enumerate(self._stops) if stop in self._held]
+        found = [stop for stop in self._stops if stop in self._held]
         if found:
-            position, order = min(found)
-            self.matched = self._stops[order]
-            return self._release(position, keep_rest=False)
+            self.matched = min(found, key=lambda stop: (self._held.find(stop) + len(stop), -len(stop)))
+            return self._release(self._held.find(self.matched), keep_rest=False)
         return self._release(len(self._held) - self._undecided(), keep_rest=True)
 
     def flush(self) -> str:

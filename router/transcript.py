@@ -4,10 +4,19 @@ The token that ends an answer by rule (an EOS or stop id) counts as a completion
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from twostep.core.request import FinishReason, StopRules
 from twostep.router.detokenize import Detokenizer
 from twostep.router.stop_strings import StopStrings
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A token that counts, and the text that it lets be shown: empty while more has to be seen."""
+
+    token: int
+    text: str
 
 
 class Transcript:
@@ -23,6 +32,15 @@ class Transcript:
     def is_stopped(self) -> bool:
         """Whether a stop string has been found: nothing after it counts."""
         return self._stops.matched is not None
+
+    def pieces(self, tokens: Sequence[int]) -> list[Piece]:
+        """Return those of `tokens` that count, with the text that each lets be shown."""
+        pieces: list[Piece] = []
+        for token in tokens:
+            if self.is_stopped:
+                break
+            pieces.append(Piece(token, self.add(token)))
+        return pieces
 
     def add(self, token: int) -> str:
         """Return the text that `token` lets be shown; empty after a stop string."""

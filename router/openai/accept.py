@@ -1,4 +1,4 @@
-"""From a parsed chat request and its tokens to the request that nodes serve: defaults, limits, minted ids and seeds."""
+"""From a parsed request and its tokens to the request that nodes serve: defaults, limits, minted ids and seeds."""
 
 import secrets
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from twostep.core.errors import InvalidRequest, PromptTooLong, UnknownModel
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
-from twostep.router.chat_template import Message
-from twostep.router.openai.chat_request import ChatMessage, ChatRequest, shorten
+from twostep.router.openai.generation_fields import GenerationFields
+from twostep.router.openai.neutral import shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,80 +20,77 @@ class ModelLimits:
     vocab_size: int
 
 
-def require_model(chat: ChatRequest, served: Sequence[str]) -> None:
+def require_model(asked: str | None, served: Sequence[str]) -> None:
     """Raise UnknownModel unless the client asks for a model that is served here, or for none by name."""
-    if chat.model is not None and chat.model not in served:
+    if asked is not None and asked not in served:
         known = ", ".join(repr(name) for name in served)
-        raise UnknownModel(f"model {shorten(chat.model)} does not exist here; served: {known}", param="model")
+        raise UnknownModel(f"model {shorten(asked)} does not exist here; served: {known}", param="model")
 
 
-def template_messages(chat: ChatRequest) -> list[Message]:
-    """Return the messages as chat templates expect them; text parts are joined by line breaks."""
-    return [_template_message(message) for message in chat.messages]
-
-
-def stop_strings(chat: ChatRequest) -> tuple[str, ...]:
-    return (chat.stop,) if isinstance(chat.stop, str) else tuple(chat.stop or ())
+def require_tokens(tokens: Sequence[int], vocab_size: int, field: str) -> None:
+    """Raise InvalidRequest unless the model has all of `tokens`, which stand in `field`."""
+    if tokens and (highest := max(tokens)) >= vocab_size:
+        raise InvalidRequest(f"{field}: the model has {vocab_size} tokens, found {highest}", param=field)
 
 
 def accept(
-    chat: ChatRequest, request_id: RequestId, prompt: tuple[int, ...], limits: ModelLimits, eos_ids: frozenset[int]
+    fields: GenerationFields,
+    request_id: RequestId,
+    prompt: tuple[int, ...],
+    limits: ModelLimits,
+    eos_ids: frozenset[int],
+    *,
+    field: str = "messages",
 ) -> Request:
-    """Return what the nodes are asked for. Raises PromptTooLong or InvalidRequest, naming field, limit and value."""
+    """Return what the nodes are asked for; the prompt stands in `field`.
+
+    Raises PromptTooLong or InvalidRequest, naming field, limit and value.
+    """
+    require_tokens(fields.stop_token_ids or (), limits.vocab_size, "stop_token_ids")
     return Request(
         id=request_id,
         prompt=prompt,
-        sampling=_sampling(chat),
+        sampling=_sampling(fields),
         stop=StopRules(
-            max_tokens=_max_tokens(chat, len(prompt), limits),
+            max_tokens=_max_tokens(fields, len(prompt), limits, field),
             eos_ids=eos_ids,
-            stop_ids=_stop_ids(chat, limits),
-            ignore_eos=chat.ignore_eos,
+            stop_ids=frozenset(fields.stop_token_ids or ()),
+            ignore_eos=fields.ignore_eos,
         ),
-        cache_salt=(chat.cache_salt or "").encode(),
+        cache_salt=(fields.cache_salt or "").encode(),
     )
 
 
-def _template_message(message: ChatMessage) -> Message:
-    content = message.content
-    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
-    named = {} if message.name is None else {"name": message.name}
-    return {"role": message.role, "content": text, **named}
-
-
-def _sampling(chat: ChatRequest) -> SamplingParams:
-    seed = secrets.randbits(64) if chat.seed is None else chat.seed & ((1 << 64) - 1)
+def _sampling(fields: GenerationFields) -> SamplingParams:
+    seed = secrets.randbits(64) if fields.seed is None else fields.seed & ((1 << 64) - 1)
     return SamplingParams(
         seed=seed,
-        temperature=1.0 if chat.temperature is None else chat.temperature,
-        top_k=max(0, chat.top_k or 0),
-        top_p=1.0 if chat.top_p is None else chat.top_p,
-        min_p=chat.min_p or 0.0,
+        temperature=1.0 if fields.temperature is None else fields.temperature,
+        top_k=max(0, fields.top_k or 0),
+        top_p=1.0 if fields.top_p is None else fields.top_p,
+        min_p=fields.min_p or 0.0,
     )
 
 
-def _max_tokens(chat: ChatRequest, num_prompt: int, limits: ModelLimits) -> int:
-    room = limits.max_model_tokens - num_prompt
+def _room(num_prompt: int, limits: ModelLimits, field: str) -> int:
+    """Return how many tokens the answer can have at most."""
     longest = min(limits.max_prompt_tokens, limits.max_model_tokens - 1)
     if num_prompt == 0:
-        raise InvalidRequest("messages: the prompt is empty, at least 1 token is needed, found 0", param="messages")
+        raise InvalidRequest(f"{field}: the prompt is empty, at least 1 token is needed, found 0", param=field)
     if num_prompt > longest:
-        raise PromptTooLong(f"messages: the prompt has {num_prompt} tokens, at most {longest} fit", param="messages")
-    field = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
-    asked: int | None = getattr(chat, field)
-    if asked is not None and asked > room:
+        raise PromptTooLong(f"{field}: the prompt has {num_prompt} tokens, at most {longest} fit", param=field)
+    return limits.max_model_tokens - num_prompt
+
+
+def _max_tokens(fields: GenerationFields, num_prompt: int, limits: ModelLimits, prompt_field: str) -> int:
+    room = _room(num_prompt, limits, prompt_field)
+    field, asked = fields.asked_tokens
+    if asked is None:
+        return min(room, fields.default_max_tokens or room)
+    if asked > room:
         raise InvalidRequest(
             f"{field}: prompt and answer together may have {limits.max_model_tokens} tokens; the prompt has {num_prompt}, "
             f"so {field} can be {room} at most, found {asked}",
             param=field,
         )
-    return room if asked is None else asked
-
-
-def _stop_ids(chat: ChatRequest, limits: ModelLimits) -> frozenset[int]:
-    ids = frozenset(chat.stop_token_ids or ())
-    if beyond := [token for token in ids if token >= limits.vocab_size]:
-        raise InvalidRequest(
-            f"stop_token_ids: the model has {limits.vocab_size} tokens, found {min(beyond)}", param="stop_token_ids"
-        )
-    return ids
+    return asked

@@ -1,14 +1,19 @@
-"""From the bytes of a body to a typed chat request, or to an error that names field, limit and value."""
+"""From the bytes of a body to a typed request, or to an error that names field, limit and value."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import pydantic_core
 from pydantic import ValidationError
 
 from twostep.core.errors import InvalidRequest
-from twostep.router.openai.chat_request import ChatRequest, refuse_unsupported, shorten, unknown_fields
+from twostep.router.openai.chat_request import CHAT_NEUTRAL, ChatRequest, refuse_unsupported_chat
+from twostep.router.openai.completion_request import COMPLETION_NEUTRAL, CompletionRequest
+from twostep.router.openai.generation_fields import WireModel
+from twostep.router.openai.neutral import Neutral, refuse_unsupported, shorten, unknown_fields
+
+W = TypeVar("W", bound=WireModel)
 
 log = logging.getLogger(__name__)
 
@@ -17,13 +22,29 @@ UNION_BRANCHES = frozenset({"str", "constrained-str", "list[TextPart]", "list[co
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Return the request in `body`. Raises InvalidRequest or Unsupported."""
+    return read_chat(parse_json_object(body))
+
+
+def read_chat(values: Mapping[str, Any]) -> ChatRequest:
+    """Return `values` as a request. Raises InvalidRequest or Unsupported."""
+    refuse_unsupported_chat(values)
+    return read_fields(ChatRequest, values, CHAT_NEUTRAL)
+
+
+def parse_completion_request(body: bytes) -> CompletionRequest:
+    """Return the request in `body`. Raises InvalidRequest or Unsupported."""
     values = parse_json_object(body)
-    refuse_unsupported(values)
+    refuse_unsupported(values, COMPLETION_NEUTRAL)
+    return read_fields(CompletionRequest, values, COMPLETION_NEUTRAL)
+
+
+def read_fields(kind: type[W], values: Mapping[str, Any], neutral: Neutral) -> W:
+    """Return `values` as `kind`. Raises InvalidRequest; fields that nobody knows are only logged."""
     try:
-        request = ChatRequest.model_validate(values)
+        request = kind.model_validate(values)
     except ValidationError as cause:
         raise _invalid(cause) from cause
-    if unknown := unknown_fields(values):
+    if unknown := unknown_fields(values, kind.model_fields, neutral):
         log.debug("unknown fields ignored", extra={"fields": [shorten(field) for field in unknown[:16]]})
     return request
 
@@ -48,7 +69,7 @@ def _invalid(cause: ValidationError) -> InvalidRequest:
     error = _most_telling(cause.errors(include_url=False, include_context=False))
     param = _path(error["loc"])
     found = "" if error["type"] == "missing" else f", found {shorten(error['input'])}"
-    return InvalidRequest(f"{param}: {error['msg']}{found}", param=param)
+    return InvalidRequest(f"{param}: {error['msg'].removeprefix('Value error, ')}{found}", param=param)
 
 
 def _most_telling(errors: Sequence[Any]) -> Any:

@@ -48,8 +48,8 @@ class FaultyTransport:
     def connect(self, peer: PeerLanding) -> None:
         self._inner.connect(peer)
 
-    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes) -> Write:
-        return self._inner.post_probe(peer, landing_offset, pattern)
+    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes, note: bytes) -> Write:
+        return self._inner.post_probe(peer, landing_offset, pattern, note)
 
     def forget(self, peer: NodeRef) -> None:
         self._inner.forget(peer)

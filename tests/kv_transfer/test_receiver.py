@@ -11,7 +11,7 @@ from twostep.core.errors import StaleLeg, TransferFailed
 from twostep.core.ids import Attempt, BlockId, Generation, RequestId
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.kv_transfer.incoming import MAX_RECOPIES, Verdict
-from twostep.kv_transfer.notes import LandedNote, encode_note
+from twostep.kv_transfer.notes import PROBE_NOTE, LandedNote, encode_note
 from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.receiver import IDLE_POLL_S, MAX_EARLY_NOTES, MAX_POLL_S, POLL_S
 from twostep.tests.kv_transfer.faults import FaultyTransport
@@ -175,6 +175,19 @@ def test_bytes_that_become_visible_late_are_copied_again(world: World) -> None:
     assert world.receiver.counts.recopied_claims == 1
 
 
+def test_one_round_copies_every_wrong_cell_before_it_compares_again(world: World) -> None:
+    ticket = world.landed_leg()
+    cells = ((0, 0), (2, 1), (3, 2))
+    for cell in cells:
+        world.spoil(ticket, *cell)
+    world.hear(ticket, LAYERS, range(3))
+    world.turn()
+    for cell in cells:
+        world.spoil(ticket, *cell)
+    assert world.verdict(world.receiver.finish(ticket.leg, world.digests())) == Verdict((), 1, 3, 12 * UNIT)
+    assert world.memory.num_copies == 1 + len(cells)
+
+
 def test_a_byte_that_stays_wrong_is_named_after_three_more_copies(world: World) -> None:
     ticket = world.landed_leg()
     world.spoil(ticket, 2, 1)
@@ -294,6 +307,7 @@ def test_an_extent_or_table_that_does_not_fit_is_refused(world: World) -> None:
 
 def test_polling_slows_down_while_nothing_comes(world: World) -> None:
     clock = world.pair.target.clock
+    clock.now_s += 60
     assert world.receiver.turn() == IDLE_POLL_S
     ticket = world.landed_leg()
     assert world.receiver.turn() == 0
@@ -304,6 +318,14 @@ def test_polling_slows_down_while_nothing_comes(world: World) -> None:
     assert world.receiver.turn() == MAX_POLL_S
     world.hear(ticket, LAYERS, range(3))
     assert world.receiver.turn() == 0
+
+
+def test_a_probe_makes_the_receiver_poll_fast(world: World) -> None:
+    world.pair.target.clock.now_s += 60
+    assert world.receiver.turn() == IDLE_POLL_S
+    world.heard.append(PROBE_NOTE)
+    assert [world.receiver.turn(), world.receiver.turn()] == [0, POLL_S]
+    assert (world.receiver.counts.probes, world.receiver.counts.bad_notes) == (1, 0)
 
 
 def test_stopping_ends_every_open_leg_and_takes_no_more(world: World) -> None:

@@ -176,7 +176,7 @@ def test_a_node_that_was_never_connected_is_refused(net: Net) -> None:
     with pytest.raises(TransferFailed, match="not connected"):
         p.transport.post(d.ref, units(0), units(0), b"")
     with pytest.raises(TransferFailed, match="not connected"):
-        p.transport.post_probe(d.ref, 0, b"probe")
+        p.transport.post_probe(d.ref, 0, b"probe", b"")
 
 
 def test_a_forgotten_node_is_refused_until_it_is_connected_again(net: Net) -> None:
@@ -230,14 +230,15 @@ def test_nothing_works_before_memory_is_registered(net: Net) -> None:
     bare.close()
 
 
-def test_a_probe_lands_at_its_offset_and_leaves_no_note(net: Net) -> None:
+def test_a_probe_lands_at_its_offset(net: Net) -> None:
     p, d = net.source("p"), net.target("d")
     p.transport.connect(d.landing)
     pattern = bytes(range(1, 101))
-    assert net.outcome(p, p.transport.post_probe(d.ref, 1000, pattern)) is WriteState.DONE
+    assert net.outcome(p, p.transport.post_probe(d.ref, 1000, pattern, b"proof")) is WriteState.DONE
     assert d.memory.tobytes() == bytes(1000) + pattern + bytes(NUM_LANDING * UNIT - 1100)
+    assert net.await_notes(d, 1) == [b"proof"]
     with pytest.raises(ValueError, match="outside"):
-        p.transport.post_probe(d.ref, NUM_LANDING * UNIT - 1, b"ab")
+        p.transport.post_probe(d.ref, NUM_LANDING * UNIT - 1, b"ab", b"")
 
 
 def test_writing_to_a_closed_peer_ends_as_failed_and_others_go_on(net: Net) -> None:

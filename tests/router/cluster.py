@@ -74,7 +74,7 @@ async def cluster(
         decode=tuple(node.address for node in decode),
         port=0,
         address_file=tmp_path / "router.json",
-        **{"lease_s": 0.6, "node_lost_s": 0.3, "drain_s": 5.0, **settings},
+        **{"lease_s": 0.6, "node_lost_s": 0.3, "drain_s": 5.0, "recovery_wait_s": 0.05, **settings},
     )
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(config, stop))
@@ -134,6 +134,8 @@ async def _listening(path: Path, serving: "asyncio.Task[None]") -> str:
 
 async def _until_ready(http: httpx.AsyncClient) -> None:
     async def is_ready() -> bool:
-        return (await http.get("/ready")).status_code == 200
+        report = await http.get("/ready")
+        # Also the slowest node: which ones serve the first request must not depend on chance.
+        return report.status_code == 200 and all(node["ready"] for node in report.json()["nodes"])
 
     await until(is_ready)

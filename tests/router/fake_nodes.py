@@ -88,12 +88,12 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.is_ready = True
         self.proven: set[NodeRef] = set()
         self.unknown: set[str] = set()
-        self.load: dict[str, int] = {}
         self.seen = Recorded()
         self.beaten, self.cancel_seen = Flag(), Flag()
         self.max_prompt_tokens = 400
         self.address = ""
         self._server: Any = None
+        self._is_frozen = False
 
     async def start(self, port: int = 0) -> None:
         self._server = new_server()
@@ -104,6 +104,10 @@ class FakeNode(node_pb2_grpc.NodeServicer):
 
     async def stop(self) -> None:
         await self._server.stop(None)
+
+    def freeze(self) -> None:
+        """Answer no more heartbeats, as a stopped process: its connections stay open."""
+        self._is_frozen = True
 
     def add_to(self, server: Any) -> None:
         raise NotImplementedError
@@ -129,6 +133,8 @@ class FakeNode(node_pb2_grpc.NodeServicer):
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         self.seen.beats.append(request)
         await self.beaten.raise_()
+        if self._is_frozen:
+            await asyncio.get_running_loop().create_future()
         unknown = sorted(set(request.live) & self.unknown)
         return pb.HeartbeatReply(unknown=unknown, status=self._status())
 
@@ -139,7 +145,8 @@ class FakeNode(node_pb2_grpc.NodeServicer):
 
     def _status(self) -> pb.NodeStatus:
         peers = [pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.PROVEN, path="fake") for ref in self.proven]
-        return pb.NodeStatus(node=node_to_pb(self.ref), ready=self.is_ready, peers=peers, **self.load)  # type: ignore[arg-type]
+        reason = "" if self.is_ready else "loading"
+        return pb.NodeStatus(node=node_to_pb(self.ref), ready=self.is_ready, not_ready_reason=reason, peers=peers)
 
 
 ReserveScript = Callable[[pb.ReserveRequest], AsyncIterator[pb.ReserveEvent]]
@@ -216,6 +223,11 @@ class FakePrefill(FakeNode, node_pb2_grpc.PrefillServicer):
         self.bill = PREFILL_BILL
         self.on_prefill: PrefillScript = self.compute
         self.prefilling = Flag()
+
+    def know(self, decode: FakeDecode) -> None:
+        """Have exchanged bytes with `decode`, in place of any earlier node of its name."""
+        self.proven = {ref for ref in self.proven if ref.id != decode.ref.id} | {decode.ref}
+        self._decode[decode.ref.id] = decode
 
     def add_to(self, server: Any) -> None:
         node_pb2_grpc.add_PrefillServicer_to_server(self, server)  # type: ignore[no-untyped-call]

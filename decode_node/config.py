@@ -1,0 +1,26 @@
+"""The decode node's configuration."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from twostep.core.config import config
+from twostep.node.config import NodeConfig
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+@config
+class DecodeNodeConfig(NodeConfig):
+    """Everything a decode node can be told."""
+
+    landing_bytes: Annotated[int, Field(gt=0)] = 128 << 20
+    """Memory that prefill nodes write into; about a tenth of the KV cache does."""
+    landing_share: Share = 0.5
+    """The most of it that one request gets; a longer prompt passes through that as through a ring."""
+    unattached_share: Share = 0.8
+    """The most of the KV cache that requests hold whose KV is not there yet."""
+    growth_tokens: Annotated[int, Field(gt=0)] | None = None
+    """Room for output that is reserved with the prompt; unset: one block."""
+    max_unread_tokens: Annotated[int, Field(gt=0)] = 1 << 20
+    """A router that leaves this many tokens unread gets no more requests in."""

@@ -1,0 +1,93 @@
+"""One request's place on a decode node: what it holds, how far its handoff is, and what goes onto its bill."""
+
+import asyncio
+from dataclasses import dataclass
+
+from twostep.core.clock import Clock
+from twostep.core.errors import ServingError
+from twostep.core.ids import RequestId
+from twostep.core.ticket import LandingExtent, Leg, TokenRange
+from twostep.decode_node.orders import Granted, Order
+from twostep.decode_node.progress import ProgressWatch
+from twostep.decode_node.tally import Tally
+from twostep.engine.engine import Reservation
+from twostep.kv_transfer.handoff import HandoffState, move
+from twostep.node.handoff_messages import Answer
+
+
+@dataclass(slots=True, eq=False)
+class ExpectedLeg:
+    """What one prefill node fills for this seat, in one attempt.
+
+    `settling` runs from P's terminal message until it is answered; repeats join it.
+    """
+
+    leg: Leg
+    extent: LandingExtent
+    missing: TokenRange
+    num_bytes: int
+    watch: ProgressWatch
+    settling: asyncio.Task[Answer] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The leg was lost; the blocks wait for the router's next attempt since `at`."""
+
+    error: ServingError
+    at: float
+
+
+class Seat:
+    """Changed by the control thread only.
+
+    `reservation` are its KV blocks, kept over attempts; `leg` is the current attempt's part of the handoff; `quiet` is
+    pending while a copy of an earlier leg into these blocks may still be running.
+    """
+
+    def __init__(self, order: Order, clock: Clock) -> None:
+        now = clock()
+        self.order = order
+        self.deadline = now + order.remaining_s
+        self.state = HandoffState.QUEUED
+        self.reservation: Reservation | None = None
+        self.leg: ExpectedLeg | None = None
+        self.quiet: asyncio.Future[None] | None = None
+        self.granted: Granted | None = None
+        self.error: ServingError | None = None
+        self.loss: Loss | None = None
+        self.changed = asyncio.Event()
+        self.position = 0
+        self.next_index = len(order.request.output_tokens)
+        self.tally = Tally(now)
+
+    @property
+    def id(self) -> RequestId:
+        return self.order.request.id
+
+    @property
+    def is_over(self) -> bool:
+        return self.state is HandoffState.FREED
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.quiet is None or self.quiet.done()
+
+    def move_to(self, state: HandoffState) -> None:
+        """Raises IllegalMove when the table of moves does not hold the move."""
+        self.state = move(self.state, state)
+        self.changed.set()
+
+    def renew(self, order: Order, now: float) -> None:
+        """Go back to waiting, on the same blocks, for another attempt."""
+        if self.state is HandoffState.FILLING:
+            self.move_to(HandoffState.RESERVED)
+        self.order, self.granted, self.loss = order, None, None
+        self.deadline = now + order.remaining_s
+        self.changed.set()
+
+    def stand_at(self, position: int) -> None:
+        """Note the place in the line, 0 being next, and tell whoever watches."""
+        if position != self.position:
+            self.position = position
+            self.changed.set()

@@ -1,0 +1,154 @@
+"""Which prefill nodes this decode node knows, and which of them have proved that their bytes arrive."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from twostep.core.clock import Clock
+from twostep.core.errors import NodeUnavailable, Overloaded, StaleLeg, Unsupported
+from twostep.core.ids import NodeId, NodeRef
+from twostep.core.kv_layout import KVLayout
+from twostep.core.ticket import LandingExtent
+from twostep.kv_transfer.landing import LandingPool, source_layout
+from twostep.kv_transfer.probe import landed_probe_digest
+from twostep.node.description import Peer, PeerStage, PeerState
+from twostep.node.handoff_messages import Introduction, Welcome
+
+MAX_PROBE_BYTES = 1 << 20
+PROBE_SHARE = 16
+"""A probe takes at most one part in this many of the landing pool."""
+INTRODUCED_S = 60.0
+"""How long an introduction counts before a router has named the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    node: NodeRef
+    expires_at: float
+    stage: PeerStage = PeerStage.HANDSHAKING
+    address: str = ""
+    probe: LandingExtent | None = None
+
+    def state(self, path: str) -> PeerState:
+        reason = "" if self.stage is PeerStage.PROVEN else "waits for the prefill node's introduction and probe"
+        return PeerState(self.node, self.stage, reason, path)
+
+
+class SourceBook:
+    """At most `max_sources` prefill nodes, one incarnation of each. `welcome` is what everybody is told, but for the probe."""
+
+    def __init__(self, welcome: Welcome, landing: LandingPool, layout: KVLayout, *, max_sources: int, clock: Clock) -> None:
+        self._welcome = welcome
+        self._landing = landing
+        self._layout = layout
+        self._max_sources = max_sources
+        self._clock = clock
+        self._sources: dict[NodeId, _Source] = {}
+
+    @property
+    def transport(self) -> str:
+        return self._welcome.transport
+
+    def meet(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
+        """Expect the peers that a router names, and tell how far each one is. They introduce themselves."""
+        expires_at = self._clock() + expires_s
+        return tuple(self._expect(peer, expires_at).state(self._welcome.transport) for peer in peers)
+
+    def introduce(self, introduction: Introduction) -> Welcome:
+        """Note a prefill node, replacing its earlier incarnation, and lend it a place for its probe.
+
+        Raises FingerprintMismatch, Unsupported or Overloaded.
+        """
+        node = introduction.node
+        self._require_compatible(introduction)
+        self._require_room(node)
+        probe = self._place_for_probe(node)
+        expires_at = self._clock() + INTRODUCED_S
+        self._sources[node.id] = _Source(node, expires_at, address=introduction.handoff_address, probe=probe)
+        return replace(self._welcome, probe_offset=probe.offset, probe_bytes=probe.num_bytes)
+
+    def prove(self, node: NodeRef, registration: int, digest: bytes) -> bool:
+        """Compare what lies in the node's probe extent with its digest. Raises StaleLeg for a node not introduced."""
+        source = self._current(node)
+        if source is None or registration != self._welcome.registration:
+            raise StaleLeg(f"{node} has not introduced itself here")
+        if source.probe is None:
+            return source.stage is PeerStage.PROVEN
+        arrived = landed_probe_digest(self._welcome.landing, source.probe.offset, source.probe.num_bytes) == digest
+        if arrived:
+            self._landing.give_back(source.probe, proven=True)
+            self._sources[node.id] = replace(source, stage=PeerStage.PROVEN, probe=None)
+        return arrived
+
+    def require_proven(self, node: NodeRef) -> None:
+        """Raises NodeUnavailable unless this very incarnation has proved that its bytes arrive."""
+        source = self._current(node)
+        if source is None or source.stage is not PeerStage.PROVEN:
+            raise NodeUnavailable(f"prefill node {node} has not yet proved that its bytes arrive at {self._welcome.node}")
+
+    def incarnation_of(self, node: NodeId) -> NodeRef | None:
+        source = self._sources.get(node)
+        return source.node if source else None
+
+    def address_of(self, node: NodeRef) -> str | None:
+        """Return where the node serves its side of the handoff, or None when this incarnation is not known."""
+        source = self._current(node)
+        return source.address if source and source.address else None
+
+    def states(self) -> tuple[PeerState, ...]:
+        return tuple(source.state(self._welcome.transport) for source in self._sources.values())
+
+    def expire(self, in_use: Collection[NodeRef]) -> None:
+        """Forget nodes that no router has named for as long as it asked, unless a handoff needs them."""
+        now = self._clock()
+        for source in list(self._sources.values()):
+            if source.expires_at < now and source.node not in in_use:
+                self._remove(source)
+
+    def _place_for_probe(self, node: NodeRef) -> LandingExtent:
+        """A node that tries again writes where it wrote before; what an earlier life has borrowed comes back unproven."""
+        known = self._current(node)
+        if known and known.probe:
+            return known.probe
+        self._remove(self._sources.get(node.id))
+        probe = self._landing.lend(self._probe_bytes, 1, 1, node)
+        if probe is None:
+            raise Overloaded("no landing space for a probe")
+        return probe
+
+    def _expect(self, peer: Peer, expires_at: float) -> _Source:
+        known = self._current(peer.node)
+        source = replace(known, expires_at=max(known.expires_at, expires_at)) if known else _Source(peer.node, expires_at)
+        if known or (peer.node.id not in self._sources and len(self._sources) < self._max_sources):
+            self._sources[peer.node.id] = source
+        return source
+
+    def _current(self, node: NodeRef) -> _Source | None:
+        source = self._sources.get(node.id)
+        return source if source and source.node == node else None
+
+    def _remove(self, source: _Source | None) -> None:
+        if source is None:
+            return
+        del self._sources[source.node.id]
+        if source.probe:
+            self._landing.give_back(source.probe, proven=False)
+
+    def _require_room(self, node: NodeRef) -> None:
+        if node.id not in self._sources and len(self._sources) >= self._max_sources:
+            raise Overloaded(f"this node knows {self._max_sources} prefill nodes and takes no more")
+
+    def _require_compatible(self, introduction: Introduction) -> None:
+        own, node, geometry = self._welcome, introduction.node, introduction.geometry
+        own.fingerprint.require_equal(introduction.fingerprint, here=str(own.node), there=str(node))
+        heads = (own.geometry.first_head, own.geometry.end_head)
+        if (geometry.first_head, geometry.end_head) != heads:
+            raise Unsupported(f"{node} holds other KV heads than {heads[0]} to {heads[1]}")
+        if introduction.transport != own.transport:
+            raise Unsupported(f"{node} sends over {introduction.transport}, {own.node} receives over {own.transport}")
+        layout = source_layout(self._layout, geometry)
+        if not self._landing.num_slots(layout.layer_block_bytes, layout.num_layers, 1):
+            raise Unsupported(f"a block of {node} has {layout.block_bytes} bytes, more than a loan of landing space may have")
+
+    @property
+    def _probe_bytes(self) -> int:
+        return min(MAX_PROBE_BYTES, self._welcome.landing.num_bytes // PROBE_SHARE)

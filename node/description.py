@@ -1,0 +1,93 @@
+"""What a node tells about itself and its peers, in the core's terms."""
+
+import enum
+from dataclasses import dataclass, field
+
+from twostep.core.fingerprint import Fingerprint, Geometry
+from twostep.core.ids import BlockId, NodeRef
+
+
+class PeerStage(enum.Enum):
+    """How far two nodes have got with each other."""
+
+    UNKNOWN = "unknown"
+    HANDSHAKING = "handshaking"
+    PROVEN = "proven"
+    """Bytes really moved."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A node that the router names as one to exchange KV with, and where its handoff service listens."""
+
+    node: NodeRef
+    handoff_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerState:
+    """`path` is what carries the bytes; `bytes_per_s` was measured by the handshake's probe."""
+
+    node: NodeRef
+    stage: PeerStage
+    reason: str = ""
+    path: str = ""
+    bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """What there is to say about a loaded node beyond its name and addresses, and whether it is ready."""
+
+    not_ready_reason: str
+    transport: str
+    fingerprint: Fingerprint
+    geometry: Geometry
+    num_blocks: int
+    max_prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node's load at one moment. `queued_tokens` are prompt tokens not yet computed."""
+
+    node: NodeRef
+    not_ready_reason: str
+    step: int
+    num_running: int
+    num_waiting: int
+    queued_tokens: int
+    free_blocks: int
+    cached_blocks: int
+    referenced_blocks: int
+    total_blocks: int
+    peers: tuple[PeerState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What one owner holds: KV blocks, a piece of the landing pool, or both."""
+
+    owner: str
+    phase: str
+    age_s: float
+    blocks: tuple[BlockId, ...] = ()
+    landing_offset: int = 0
+    landing_bytes: int = 0
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLedger:
+    """Every block and landing extent that somebody holds, recomputed from the tables."""
+
+    node: NodeRef
+    free_blocks: int
+    cached_blocks: int
+    referenced_blocks: int
+    total_blocks: int
+    orphaned_blocks: int
+    landing_bytes: int = 0
+    landing_free_bytes: int = 0
+    entries: tuple[LedgerEntry, ...] = field(default_factory=tuple)

@@ -1,0 +1,192 @@
+"""Translates the handoff's messages between the wire and the core, for the gRPC edges of both nodes."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from twostep.core.fingerprint import Fingerprint
+from twostep.core.ids import Generation
+from twostep.core.memory import MemoryRegion
+from twostep.node.handoff_messages import (
+    AbortState,
+    Answer,
+    CellDigests,
+    Credit,
+    Done,
+    Failed,
+    Introduction,
+    Landed,
+    Outcome,
+    Welcome,
+)
+from twostep.proto import handoff_pb2 as pb
+from twostep.proto.wire import (
+    error_from_pb,
+    error_to_pb,
+    geometry_from_pb,
+    geometry_to_pb,
+    leg_from_pb,
+    leg_to_pb,
+    node_from_pb,
+    node_to_pb,
+)
+
+OUTCOMES: Mapping[Outcome, pb.Outcome] = {
+    Outcome.UNKNOWN_LEG: pb.UNKNOWN_LEG,
+    Outcome.ATTACHED: pb.ATTACHED,
+    Outcome.FINISHED: pb.FINISHED,
+    Outcome.MISMATCH: pb.MISMATCH,
+    Outcome.ENDED: pb.ENDED,
+}
+ABORT_STATES: Mapping[AbortState, pb.AbortState] = {
+    AbortState.UNKNOWN: pb.ABORT_UNKNOWN,
+    AbortState.DRAINED: pb.ABORT_DRAINED,
+    AbortState.NOT_DRAINED: pb.ABORT_NOT_DRAINED,
+}
+_OUTCOMES = {wire: outcome for outcome, wire in OUTCOMES.items()}
+_ABORT_STATES = {wire: state for state, wire in ABORT_STATES.items()}
+
+
+def outcome_from_pb(wire: pb.Outcome) -> Outcome:
+    return _OUTCOMES[wire]
+
+
+def abort_state_from_pb(wire: pb.AbortState) -> AbortState:
+    return _ABORT_STATES[wire]
+
+
+def answer_to_pb(answer: Answer) -> pb.DoneReply:
+    return pb.DoneReply(outcome=OUTCOMES[answer.outcome], reason=answer.reason, mismatched_blocks=answer.mismatched_blocks)
+
+
+def answer_from_pb(wire: pb.DoneReply) -> Answer:
+    return Answer(outcome_from_pb(wire.outcome), wire.reason, wire.mismatched_blocks)
+
+
+def cells_to_pb(cells: CellDigests) -> pb.DigestBlock:
+    return pb.DigestBlock(
+        first_layer=cells.layers.start,
+        num_layers=len(cells.layers),
+        first_block=cells.blocks.start,
+        num_blocks=len(cells.blocks),
+        digests=cells.digests.reshape(-1).tolist(),
+    )
+
+
+def cells_from_pb(wire: pb.DigestBlock) -> CellDigests:
+    """Rebuild the digests. Raises ValueError when their number is not layers x blocks."""
+    digests = np.array(wire.digests, np.uint64).reshape(wire.num_layers, wire.num_blocks)
+    return CellDigests(
+        range(wire.first_layer, wire.first_layer + wire.num_layers),
+        range(wire.first_block, wire.first_block + wire.num_blocks),
+        digests,
+    )
+
+
+def done_to_pb(done: Done) -> pb.DoneRequest:
+    return pb.DoneRequest(
+        leg=leg_to_pb(done.leg),
+        generation=done.generation,
+        digests=cells_to_pb(done.cells) if done.cells else None,
+        first_token=done.first_token,
+        finished=done.finished,
+    )
+
+
+def done_from_pb(wire: pb.DoneRequest) -> Done:
+    return Done(
+        leg_from_pb(wire.leg),
+        Generation(wire.generation),
+        wire.first_token,
+        cells_from_pb(wire.digests) if wire.HasField("digests") else None,
+        wire.finished,
+    )
+
+
+def failed_to_pb(failed: Failed) -> pb.FailedRequest:
+    return pb.FailedRequest(
+        leg=leg_to_pb(failed.leg),
+        generation=failed.generation,
+        error=error_to_pb(failed.error),
+        drained=failed.drained,
+    )
+
+
+def failed_from_pb(wire: pb.FailedRequest) -> Failed:
+    return Failed(leg_from_pb(wire.leg), Generation(wire.generation), error_from_pb(wire.error), wire.drained)
+
+
+def landed_to_pb(landed: Landed) -> pb.LandedRequest:
+    return pb.LandedRequest(leg=leg_to_pb(landed.leg), generation=landed.generation, digests=cells_to_pb(landed.cells))
+
+
+def landed_from_pb(wire: pb.LandedRequest) -> Landed:
+    return Landed(leg_from_pb(wire.leg), Generation(wire.generation), cells_from_pb(wire.digests))
+
+
+def credit_to_pb(credit: Credit) -> pb.CreditRequest:
+    return pb.CreditRequest(
+        leg=leg_to_pb(credit.leg),
+        generation=credit.generation,
+        first_layer=credit.layers.start,
+        num_layers=len(credit.layers),
+        end_block=credit.end_block,
+    )
+
+
+def credit_from_pb(wire: pb.CreditRequest) -> Credit:
+    layers = range(wire.first_layer, wire.first_layer + wire.num_layers)
+    return Credit(leg_from_pb(wire.leg), Generation(wire.generation), layers, wire.end_block)
+
+
+def introduction_to_pb(introduction: Introduction) -> pb.HelloRequest:
+    return pb.HelloRequest(
+        node=node_to_pb(introduction.node),
+        fingerprint=introduction.fingerprint.as_dict(),
+        geometry=geometry_to_pb(introduction.geometry),
+        handoff_address=introduction.handoff_address,
+        transport=introduction.transport,
+    )
+
+
+def introduction_from_pb(wire: pb.HelloRequest) -> Introduction:
+    return Introduction(
+        node_from_pb(wire.node),
+        Fingerprint.from_dict(dict(wire.fingerprint)),
+        geometry_from_pb(wire.geometry),
+        wire.handoff_address,
+        wire.transport,
+    )
+
+
+def welcome_to_pb(welcome: Welcome) -> pb.HelloReply:
+    return pb.HelloReply(
+        node=node_to_pb(welcome.node),
+        fingerprint=welcome.fingerprint.as_dict(),
+        geometry=geometry_to_pb(welcome.geometry),
+        transport=welcome.transport,
+        transport_metadata=welcome.transport_metadata,
+        landing_address=welcome.landing.address,
+        landing_bytes=welcome.landing.num_bytes,
+        landing_kind=welcome.landing.kind,
+        landing_device=welcome.landing.device,
+        registration=welcome.registration,
+        probe_offset=welcome.probe_offset,
+        probe_bytes=welcome.probe_bytes,
+    )
+
+
+def welcome_from_pb(wire: pb.HelloReply) -> Welcome:
+    kind: Literal["DRAM", "VRAM"] = "VRAM" if wire.landing_kind == "VRAM" else "DRAM"
+    return Welcome(
+        node_from_pb(wire.node),
+        Fingerprint.from_dict(dict(wire.fingerprint)),
+        geometry_from_pb(wire.geometry),
+        wire.transport,
+        wire.transport_metadata,
+        MemoryRegion(wire.landing_address, wire.landing_bytes, kind, wire.landing_device),
+        wire.registration,
+        wire.probe_offset,
+        wire.probe_bytes,
+    )

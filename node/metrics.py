@@ -1,0 +1,66 @@
+"""A node's metrics, in a registry of its own: several nodes may live in one process."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+FREE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+
+ReadGauges = Callable[[], Mapping[str, float]]
+"""Reads values by label when somebody scrapes; called on the endpoint's thread."""
+
+
+class NodeMetrics:
+    """Counters that the node raises; see docs/metrics.md for what each one means."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.prompt_tokens_computed = self._count("prompt_tokens_computed", "Prompt tokens whose KV this node computed.")
+        self.cached_tokens = self._count("cached_tokens", "Prompt tokens found in this node's prefix cache.")
+        self.tokens_decoded = self._count("tokens_decoded", "Output tokens drawn by this node.")
+        self.preemptions = self._count("preemptions", "Requests that gave their blocks up to be computed again later.")
+        self.steps = self._count("steps", "Engine steps.")
+        self.handoff_bytes = self._count(
+            "handoff_bytes", "KV bytes written by this prefill node or landed on this decode node."
+        )
+        self.handoffs = self._count("handoffs", "Handoffs by outcome.", "outcome")
+        self.noop_messages = self._count("noop_messages", "Late, repeated or unknown messages, which changed nothing.", "kind")
+        self.unheard_progress = self._count("unheard_progress", "Progress messages that a peer did not answer.")
+        self.digest_mismatches = self._count("digest_mismatches", "Blocks whose copy never matched its digest.")
+        self.step_duration = Histogram(
+            "twostep_step_duration_seconds", "Duration of an engine step.", buckets=STEP_BUCKETS, registry=self.registry
+        )
+        self.cancel_to_free = Histogram(
+            "twostep_cancel_to_free_seconds",
+            "From a request's cancellation to its last block free.",
+            buckets=FREE_BUCKETS,
+            registry=self.registry,
+        )
+
+    def observe(self, name: str, help_text: str, label: str, read: ReadGauges) -> None:
+        """Publish the gauges `twostep_<name>{<label>=...}` with whatever `read` returns at the time of a scrape."""
+        self.registry.register(_Gauges(f"twostep_{name}", help_text, label, read))
+
+    def observe_value(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Publish the gauge `twostep_<name>`."""
+        Gauge(f"twostep_{name}", help_text, registry=self.registry).set_function(read)
+
+    def _count(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(f"twostep_{name}", help_text, labels, registry=self.registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, name: str, help_text: str, label: str, read: ReadGauges) -> None:
+        self._name = name
+        self._help = help_text
+        self._label = label
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(self._name, self._help, labels=[self._label])
+        for value, number in self._read().items():
+            family.add_metric([value], number)
+        yield family

@@ -1,0 +1,129 @@
+"""How a node program runs: listen, load the model, serve, drain, exit."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc.aio
+
+from twostep.core.errors import ConfigError
+from twostep.core.ids import NodeRef
+from twostep.engine.runner import Runner
+from twostep.engine.runners import build_runner
+from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
+from twostep.kv_transfer.nixl_transport import NixlTransport
+from twostep.kv_transfer.transport import Transport
+from twostep.node.address import NodeAddress
+from twostep.node.config import NodeConfig
+from twostep.node.control import NodeControl
+from twostep.node.identity import new_identity
+from twostep.node.loading import Loading, call_in_thread
+from twostep.node.metrics import NodeMetrics
+from twostep.node.readiness import Readiness
+from twostep.node.server import Listening, listening
+from twostep.node.service import add_node_service
+
+
+class HostedNode(Protocol):
+    """What a program hosts."""
+
+    @property
+    def readiness(self) -> Readiness: ...
+
+    @property
+    def control(self) -> NodeControl: ...
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
+
+    def tick(self) -> None:
+        """Look at every timer."""
+
+    async def drain(self) -> None:
+        """Admit nothing more and wait until what runs has ended."""
+
+
+N = TypeVar("N", bound=HostedNode)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """What a node is built from."""
+
+    address: NodeAddress
+    runner: Runner
+    transport: Transport
+    metrics: NodeMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProgram(Generic[N]):
+    """What tells one kind of node from the other. `add_services` adds all but the Node and health services."""
+
+    role: str
+    add_services: Callable[[grpc.aio.Server, Loading[N]], None]
+    build: Callable[[Materials], N]
+
+
+async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.Event, fabric: LocalFabric | None) -> None:
+    """Serve until `stop`, then drain. Raises ConfigError, or EngineFault (in a group) when the engine dies.
+
+    `fabric` joins the nodes of one process; without one only a real transport makes sense.
+    """
+    if config.transport == "local" and fabric is None:
+        raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
+    node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
+    async with listening(config, node, program.role, metrics.registry) as server:
+        program.add_services(server.server, loading)
+        add_node_service(server.server, server.address, loading)
+        await server.start(config)
+        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric))
+        if materials is not None:
+            await _host(program.build(materials), config, server, loading, stop)
+
+
+async def _load(config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None) -> Materials:
+    def load() -> Materials:
+        runner = build_runner(config.model, config.engine)
+        return Materials(address, runner, _transport(config, address.node, fabric), metrics)
+
+    return await call_in_thread(load, name="load")
+
+
+def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
+    if fabric is not None and config.transport == "local":
+        return LocalTransport(fabric, node)
+    return NixlTransport(node)
+
+
+async def _host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
+    async with node.running():
+        loading.put(node)
+        while not stop.is_set():
+            node.tick()
+            await server.tell_ready(not node.readiness.reason)
+            await _unless_told(stop, asyncio.sleep(config.timers.tick_s))
+        await server.tell_ready(False)
+        await _drain(node, config)
+
+
+async def _drain(node: HostedNode, config: NodeConfig) -> None:
+    """Drain while the timers go on: leases, deadlines and progress messages are what ends the last requests."""
+    draining = asyncio.ensure_future(node.drain())
+    while not draining.done():
+        node.tick()
+        await asyncio.wait({draining}, timeout=config.timers.tick_s)
+    await draining
+
+
+async def _unless_told(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return what `work` returns, or None as soon as `stop` is set."""
+    task, told = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        told.cancel()

@@ -1,0 +1,30 @@
+"""Decides whether a loaded node may be given work: not while it drains, after a fault, or when its engine stands still."""
+
+from twostep.core.errors import EngineFault
+from twostep.node.engine_feed import EngineFeed
+
+
+class Readiness:
+    """`stall_s`: an engine that has work but finishes no step for this long makes the node unready."""
+
+    def __init__(self, feed: EngineFeed, stall_s: float) -> None:
+        self._feed = feed
+        self._stall_s = stall_s
+        self._stalled_s = 0.0
+        self.is_draining = False
+        self.fault: EngineFault | None = None
+
+    def look(self) -> None:
+        """Take a look at the engine's progress; called by the timer."""
+        self._stalled_s = self._feed.stalled_s()
+
+    @property
+    def reason(self) -> str:
+        """Why the node is not ready; empty when it is."""
+        if self.fault:
+            return f"the engine has failed: {self.fault.message}"
+        if self.is_draining:
+            return "the node is draining"
+        if self._stalled_s > self._stall_s:
+            return f"the engine has finished no step for {self._stalled_s:.0f} s"
+        return ""

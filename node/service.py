@@ -1,0 +1,143 @@
+"""The gRPC edge of the Node service: wire types in, `NodeControl` calls, wire types out."""
+
+from importlib.metadata import version
+from typing import Generic, Protocol, TypeVar
+
+import grpc.aio
+
+from twostep.core.errors import Cancelled
+from twostep.core.ids import RequestId, RouterId
+from twostep.node.address import NodeAddress
+from twostep.node.control import NodeControl
+from twostep.node.description import LedgerEntry, NodeLedger, NodeStatus, Peer, PeerStage, PeerState
+from twostep.node.leases import Heartbeat
+from twostep.node.loading import Loading
+from twostep.proto import node_pb2 as pb
+from twostep.proto import node_pb2_grpc
+from twostep.proto.rpc import Context
+from twostep.proto.wire import geometry_to_pb, node_from_pb, node_to_pb
+
+STAGES = {
+    PeerStage.UNKNOWN: pb.PeerState.UNKNOWN,
+    PeerStage.HANDSHAKING: pb.PeerState.HANDSHAKING,
+    PeerStage.PROVEN: pb.PeerState.PROVEN,
+    PeerStage.FAILED: pb.PeerState.FAILED,
+}
+
+
+class Controlled(Protocol):
+    """A node that answers the router's questions."""
+
+    @property
+    def control(self) -> NodeControl: ...
+
+
+C = TypeVar("C", bound=Controlled)
+
+
+def add_node_service(server: grpc.aio.Server, address: NodeAddress, node: Loading[C]) -> None:
+    """Add what routers ask of every node."""
+    node_pb2_grpc.add_NodeServicer_to_server(NodeService(address, node), server)  # type: ignore[no-untyped-call]
+
+
+class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
+    """Answers Describe from the first moment; everything else once the node is loaded."""
+
+    def __init__(self, address: NodeAddress, node: Loading[C]) -> None:
+        self._address = address
+        self._node = node
+
+    async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.NodeDescription:
+        reply = pb.NodeDescription(
+            node=node_to_pb(self._address.node),
+            role=self._address.role,
+            handoff_address=self._address.grpc,
+            not_ready_reason=self._node.reason,
+            version=version("twostep"),
+        )
+        if self._node.value is not None:
+            _describe_loaded(self._node.value.control, reply)
+        return reply
+
+    async def Peers(self, request: pb.PeersRequest, context: Context) -> pb.PeersReply:
+        peers = [Peer(node_from_pb(peer.node), peer.handoff_address) for peer in request.peers]
+        states = self._node.get().control.meet(RouterId(request.router), peers, request.expires_s)
+        return pb.PeersReply(peers=map(peer_state_to_pb, states))
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:
+        node = self._node.get().control
+        live = frozenset(map(RequestId, request.live))
+        unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live))
+        return pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
+
+    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelReply:
+        reason = Cancelled(request.reason or "cancelled by the router")
+        return pb.CancelReply(known=self._node.get().control.cancel(RequestId(request.request), reason))
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.NodeStatus:
+        return status_to_pb(self._node.get().control.status())
+
+    async def Ledger(self, request: pb.LedgerRequest, context: Context) -> pb.LedgerReply:
+        return ledger_to_pb(self._node.get().control.ledger())
+
+
+def _describe_loaded(node: NodeControl, reply: pb.NodeDescription) -> None:
+    seen = node.describe()
+    reply.ready, reply.not_ready_reason = not seen.not_ready_reason, seen.not_ready_reason
+    reply.model, reply.transport = seen.fingerprint.model, seen.transport
+    reply.fingerprint.update(seen.fingerprint.as_dict())
+    reply.geometry.CopyFrom(geometry_to_pb(seen.geometry))
+    reply.num_blocks, reply.max_prompt_tokens = seen.num_blocks, seen.max_prompt_tokens
+
+
+def peer_state_to_pb(state: PeerState) -> pb.PeerState:
+    return pb.PeerState(
+        node=node_to_pb(state.node),
+        state=STAGES[state.stage],
+        reason=state.reason,
+        path=state.path,
+        bytes_per_s=state.bytes_per_s,
+    )
+
+
+def status_to_pb(status: NodeStatus) -> pb.NodeStatus:
+    return pb.NodeStatus(
+        node=node_to_pb(status.node),
+        ready=not status.not_ready_reason,
+        not_ready_reason=status.not_ready_reason,
+        step=status.step,
+        num_running=status.num_running,
+        num_waiting=status.num_waiting,
+        queued_tokens=status.queued_tokens,
+        free_blocks=status.free_blocks,
+        cached_blocks=status.cached_blocks,
+        referenced_blocks=status.referenced_blocks,
+        total_blocks=status.total_blocks,
+        peers=map(peer_state_to_pb, status.peers),
+    )
+
+
+def ledger_to_pb(ledger: NodeLedger) -> pb.LedgerReply:
+    return pb.LedgerReply(
+        node=node_to_pb(ledger.node),
+        total_blocks=ledger.total_blocks,
+        free_blocks=ledger.free_blocks,
+        cached_blocks=ledger.cached_blocks,
+        referenced_blocks=ledger.referenced_blocks,
+        orphaned_blocks=ledger.orphaned_blocks,
+        landing_bytes=ledger.landing_bytes,
+        landing_free_bytes=ledger.landing_free_bytes,
+        entries=map(_entry_to_pb, ledger.entries),
+    )
+
+
+def _entry_to_pb(entry: LedgerEntry) -> pb.LedgerEntry:
+    return pb.LedgerEntry(
+        owner=entry.owner,
+        phase=entry.phase,
+        age_s=entry.age_s,
+        blocks=entry.blocks,
+        landing_offset=entry.landing_offset,
+        landing_bytes=entry.landing_bytes,
+        generation=entry.generation,
+    )

@@ -1,0 +1,194 @@
+"""Which decode nodes this prefill node knows; shakes hands with each in the background until bytes have really moved."""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from twostep.core.clock import Clock
+from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, StaleLeg, TransferFailed, Unsupported
+from twostep.core.ids import NodeId, NodeRef
+from twostep.kv_transfer.sender import Sender
+from twostep.kv_transfer.transport import PeerLanding
+from twostep.node.background import Background
+from twostep.node.config import Timers
+from twostep.node.description import Peer, PeerStage, PeerState
+from twostep.node.handoff_messages import Introduction, Welcome
+from twostep.node.loading import call_in_thread
+
+HOPELESS = (FingerprintMismatch, Unsupported)
+"""Refusals that no repetition changes while both nodes live."""
+LOOK_AGAIN_S = (0.01, 0.1, 1.0)
+"""A probe's bytes may become visible a little after its write is done."""
+
+
+class HandshakeCalls(Protocol):
+    """What a prefill node asks of a decode node before it may write to it. Each call raises ServingError."""
+
+    async def hello(self, address: str, introduction: Introduction) -> Welcome: ...
+
+    async def probe(self, address: str, source: NodeRef, registration: int, digest: bytes) -> bool:
+        """Ask whether the probe has arrived."""
+
+
+@dataclass(slots=True)
+class _Destination:
+    peer: Peer
+    expires_at: float
+    stage: PeerStage = PeerStage.HANDSHAKING
+    reason: str = ""
+    bytes_per_s: float = 0.0
+    registration: int = 0
+    checked_at: float = 0.0
+    task: asyncio.Task[None] | None = None
+
+
+class DestinationBook:
+    """At most `max_destinations` decode nodes, one incarnation of each. A slow handshake delays no other."""
+
+    def __init__(
+        self,
+        introduction: Introduction,
+        sender: Sender,
+        calls: HandshakeCalls,
+        background: Background,
+        *,
+        timers: Timers,
+        max_destinations: int,
+        clock: Clock,
+    ) -> None:
+        self._introduction = introduction
+        self._sender = sender
+        self._calls = calls
+        self._background = background
+        self._timers = timers
+        self._max_destinations = max_destinations
+        self._clock = clock
+        self._destinations: dict[NodeId, _Destination] = {}
+
+    @property
+    def transport(self) -> str:
+        return self._introduction.transport
+
+    def meet(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
+        """Begin a handshake with every node not known yet; a new incarnation replaces the old one at once."""
+        expires_at = self._clock() + expires_s
+        return tuple(self._meet(peer, expires_at) for peer in peers)
+
+    def require_proven(self, node: NodeRef) -> None:
+        """Raises NodeUnavailable unless bytes have really moved to this very incarnation."""
+        destination = self._current(node)
+        if destination is None or destination.stage is not PeerStage.PROVEN:
+            raise NodeUnavailable(f"no bytes have moved from {self._introduction.node} to decode node {node} yet")
+
+    def address_of(self, node: NodeRef) -> str | None:
+        destination = self._current(node)
+        return destination.peer.handoff_address if destination else None
+
+    def doubt(self, node: NodeRef, reason: str) -> None:
+        """Shake hands anew: writes to the node have failed, which may have cost its connection."""
+        destination = self._current(node)
+        if destination and destination.stage is PeerStage.PROVEN:
+            destination.stage, destination.reason = PeerStage.HANDSHAKING, reason
+            self._shake_hands(destination)
+
+    def look(self) -> None:
+        """Ask proven nodes now and then whether they still know this one: they may have forgotten it. For the timer."""
+        now = self._clock()
+        for destination in self._destinations.values():
+            if destination.stage is PeerStage.PROVEN and now - destination.checked_at > self._timers.handshake_s:
+                destination.checked_at = now
+                self._background.spawn(self._check(destination))
+
+    def states(self) -> tuple[PeerState, ...]:
+        return tuple(self._state(destination) for destination in self._destinations.values())
+
+    def expire(self, in_use: Collection[NodeRef]) -> None:
+        """Forget nodes that no router has named for as long as it asked, unless a leg needs them."""
+        now = self._clock()
+        for destination in list(self._destinations.values()):
+            if destination.expires_at < now and destination.peer.node not in in_use:
+                self._forget(destination)
+
+    def _meet(self, peer: Peer, expires_at: float) -> PeerState:
+        known = self._destinations.get(peer.node.id)
+        if known and known.peer == peer:
+            known.expires_at = max(known.expires_at, expires_at)
+            return self._state(known)
+        if known:
+            self._forget(known)
+        if len(self._destinations) >= self._max_destinations:
+            return PeerState(peer.node, PeerStage.FAILED, f"this node knows {self._max_destinations} peers and meets no more")
+        destination = _Destination(peer, expires_at)
+        self._destinations[peer.node.id] = destination
+        self._shake_hands(destination)
+        return self._state(destination)
+
+    def _shake_hands(self, destination: _Destination) -> None:
+        destination.task = self._background.attend(self._prove(destination))
+
+    async def _prove(self, destination: _Destination) -> None:
+        """Try until the node is proven, or refuses for good."""
+        while True:
+            try:
+                async with asyncio.timeout(self._timers.handshake_s):
+                    await self._handshake(destination)
+            except HOPELESS as error:
+                destination.stage, destination.reason = PeerStage.FAILED, error.message
+                return
+            except ServingError as error:
+                destination.stage, destination.reason = PeerStage.FAILED, error.message
+            except TimeoutError:
+                destination.stage = PeerStage.FAILED
+                destination.reason = f"no handshake within {self._timers.handshake_s:g} s"
+            else:
+                destination.stage, destination.reason, destination.checked_at = PeerStage.PROVEN, "", self._clock()
+                return
+            await asyncio.sleep(self._timers.handshake_retry_s)
+
+    async def _check(self, destination: _Destination) -> None:
+        node, address = destination.peer.node, destination.peer.handoff_address
+        try:
+            knows_us = await self._calls.probe(address, self._introduction.node, destination.registration, b"")
+        except StaleLeg:
+            knows_us = False
+        except ServingError:
+            # It does not answer: its own state, not this node's. Legs towards it have their timers.
+            return
+        if not knows_us:
+            self.doubt(node, f"{node} has forgotten this node")
+
+    async def _handshake(self, destination: _Destination) -> None:
+        """Introduce this node, connect, write a probe and wait until it is seen."""
+        own, node, address = self._introduction, destination.peer.node, destination.peer.handoff_address
+        welcome = await self._calls.hello(address, own)
+        if welcome.node != node:
+            raise NodeUnavailable(f"{address} is {welcome.node}, not {node}")
+        own.fingerprint.require_equal(welcome.fingerprint, here=str(own.node), there=str(node))
+        landing = PeerLanding(node, welcome.transport_metadata, welcome.landing, welcome.registration)
+        await call_in_thread(lambda: self._sender.connect(landing), name=f"connect-{node.id}")
+        probe = await asyncio.wrap_future(self._sender.probe(node, welcome.probe_offset, welcome.probe_bytes))
+        for pause_s in LOOK_AGAIN_S:
+            if await self._calls.probe(address, own.node, welcome.registration, probe.digest):
+                destination.bytes_per_s, destination.registration = probe.bytes_per_s, welcome.registration
+                return
+            await asyncio.sleep(pause_s)
+        raise TransferFailed(f"the probe was written, but {node} does not see it")
+
+    def _forget(self, destination: _Destination) -> None:
+        node = destination.peer.node
+        del self._destinations[node.id]
+        if destination.task:
+            destination.task.cancel()
+        self._background.spawn(self._drop(node))
+
+    async def _drop(self, node: NodeRef) -> None:
+        await call_in_thread(lambda: self._sender.forget(node), name=f"forget-{node.id}")
+
+    def _current(self, node: NodeRef) -> _Destination | None:
+        destination = self._destinations.get(node.id)
+        return destination if destination and destination.peer.node == node else None
+
+    def _state(self, destination: _Destination) -> PeerState:
+        path = self._introduction.transport
+        return PeerState(destination.peer.node, destination.stage, destination.reason, path, destination.bytes_per_s)

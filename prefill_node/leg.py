@@ -1,0 +1,104 @@
+"""One leg on a prefill node: what it has got, how far it is, and the one reason for which it may have to stop."""
+
+import asyncio
+import enum
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from twostep.core.bill import PrefillBill
+from twostep.core.clock import Clock
+from twostep.core.errors import ServingError
+from twostep.core.fingerprint import Fingerprint
+from twostep.core.ids import RequestId, RouterId
+from twostep.core.request import Request
+from twostep.core.ticket import Leg, Ticket
+from twostep.engine.engine import Reservation
+from twostep.kv_transfer.sender import OutgoingLeg
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillOrder:
+    """What a router asks of a prefill node. `fingerprint` is the decode node's."""
+
+    router: RouterId
+    request: Request
+    ticket: Ticket
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """What came of a leg that the decode node has taken over."""
+
+    bill: PrefillBill
+    first_token: int
+
+
+class Phase(enum.StrEnum):
+    QUEUED = "queued"
+    COMPUTING = "computing"
+    SENDING = "sending"
+    """All is computed; writes are in flight, or wait for credits."""
+    AWAITING_ANSWER = "awaiting_answer"
+    ENDED = "ended"
+
+
+class PrefillLeg:
+    """Changed by the control thread only. Each future is resolved at most once, by the leg's own task but for `stop`."""
+
+    def __init__(self, order: PrefillOrder, clock: Clock) -> None:
+        loop = asyncio.get_running_loop()
+        self.order = order
+        self.ticket = order.ticket
+        self.arrived_at = self.since = self.stopped_at = clock()
+        self.deadline = self.arrived_at + order.ticket.remaining_s
+        self.phase = Phase.QUEUED
+        self.position = 0
+        self.reservation: Reservation | None = None
+        self.outgoing: OutgoingLeg | None = None
+        self.admitted: asyncio.Future[Reservation] = loop.create_future()
+        self.first_token: asyncio.Future[int] = loop.create_future()
+        self.drained: asyncio.Future[bool] = loop.create_future()
+        """Whether every posted write is known to be done; resolved when nothing more will be posted."""
+        self.over: asyncio.Future[Prefilled | ServingError] = loop.create_future()
+        self.must_tell = True
+        """Whether the decode node still has to hear how the leg ended."""
+        self._clock = clock
+        self._reason: asyncio.Future[ServingError] = loop.create_future()
+
+    @property
+    def id(self) -> Leg:
+        return self.ticket.leg
+
+    @property
+    def request_id(self) -> RequestId:
+        return self.ticket.leg.request
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._reason.done() or self.phase is Phase.ENDED
+
+    def enter(self, phase: Phase) -> None:
+        self.phase, self.since = phase, self._clock()
+
+    def stop(self, reason: ServingError, *, tell: bool = True) -> None:
+        """Make the leg end at its next wait. The first reason stands; with `tell` unset the decode node knows already."""
+        self.must_tell = self.must_tell and tell
+        if not self._reason.done():
+            self.stopped_at = self._clock()
+            self._reason.set_result(reason)
+
+    async def unless_stopped(self, work: Awaitable[T]) -> T:
+        """Wait for `work` and return its result. Raises the reason when the leg is stopped first."""
+        task = asyncio.ensure_future(work)
+        try:
+            either: list[asyncio.Future[Any]] = [task, self._reason]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise self._reason.result()
+        finally:
+            task.cancel()

@@ -1,0 +1,159 @@
+"""Which legs live on a prefill node: queues them for blocks, and brings each one what the engine and others say of it."""
+
+import asyncio
+from collections.abc import Iterator
+
+from twostep.core.errors import Cancelled, DeadlineExceeded, QueueFull, ServingError, StaleLeg, TransferTimeout
+from twostep.core.ids import Attempt, RequestId
+from twostep.core.ticket import Leg
+from twostep.engine.engine import Busy, StepResult
+from twostep.node.handoff_messages import AbortState, Credit
+from twostep.node.line import Line
+from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
+from twostep.prefill_node.parts import Parts
+from twostep.prefill_node.passage import Passage
+
+WAITS_FOR_OTHERS = frozenset({Phase.SENDING, Phase.AWAITING_ANSWER})
+
+
+class Legs:
+    """Every leg until its blocks are free. A later attempt of the same request waits for the earlier one's end."""
+
+    def __init__(self, parts: Parts, max_queued: int) -> None:
+        self.line: Line[PrefillLeg] = Line(self._try_admit, parts.clock)
+        self.passage = Passage(parts, on_over=self._over)
+        self._parts = parts
+        self._max_queued = max_queued
+        self._legs: dict[tuple[RequestId, Attempt], PrefillLeg] = {}
+        self._idle = asyncio.Event()
+
+    def __iter__(self) -> Iterator[PrefillLeg]:
+        return iter(tuple(self._legs.values()))
+
+    def find(self, leg: Leg) -> PrefillLeg | None:
+        found = self._legs.get((leg.request, leg.attempt))
+        return found if found and found.id == leg else None
+
+    def of(self, request: RequestId) -> list[PrefillLeg]:
+        return [leg for leg in self if leg.request_id == request]
+
+    def begin(self, order: PrefillOrder) -> PrefillLeg:
+        """Queue a new leg and run it. Raises StaleLeg when a later attempt is here, QueueFull when the line is long."""
+        self._require_place(order)
+        leg = PrefillLeg(order, self._parts.clock)
+        for earlier in self.of(leg.request_id):
+            earlier.stop(StaleLeg(f"request {leg.request_id}: attempt {leg.id.attempt} has come"))
+        self._legs[leg.request_id, leg.id.attempt] = leg
+        self._parts.leases.own(leg.request_id, order.router)
+        self._parts.background.spawn(self.passage.run(leg))
+        self.line.join(leg)
+        self.advance()
+        return leg
+
+    def advance(self) -> None:
+        """Admit whoever can be and number the others; called when something was given back."""
+        for leg in [leg for leg in self.line if leg.is_stopped]:
+            self.line.leave(leg)
+        self.line.advance()
+        for position, leg in enumerate(self.line):
+            leg.position = position
+        if self._legs:
+            self._idle.clear()
+        else:
+            self._idle.set()
+
+    async def abort(self, leg: Leg, reason: str) -> AbortState:
+        """End a leg on D's word; answers when it is known whether any write is still in flight.
+
+        An abort that comes before its leg is remembered and refuses it.
+        """
+        found = self.find(leg)
+        if found is None:
+            self._parts.metrics.noop_messages.labels("abort").inc()
+            self._parts.aborts.record(leg, AbortState.UNKNOWN)
+            return self._parts.aborts.find(leg) or AbortState.UNKNOWN
+        found.stop(Cancelled(reason), tell=False)
+        return AbortState.DRAINED if await asyncio.shield(found.drained) else AbortState.NOT_DRAINED
+
+    def credit(self, credit: Credit) -> None:
+        """Let slots of a ring be written again; an old credit changes nothing."""
+        found = self.find(credit.leg)
+        if found and found.outgoing and found.ticket.extent.generation == credit.generation:
+            found.outgoing.credit(credit.layers, credit.end_block)
+        else:
+            self._parts.metrics.noop_messages.labels("credit").inc()
+
+    def stop(self, request: RequestId, reason: ServingError) -> bool:
+        """End all legs of a request; returns whether there was one."""
+        legs = self.of(request)
+        for leg in legs:
+            leg.stop(reason)
+        self.advance()
+        return bool(legs)
+
+    def stop_waiting(self, reason: ServingError) -> None:
+        """End the legs that have no blocks yet."""
+        for leg in list(self.line):
+            leg.stop(reason)
+        self.advance()
+
+    def stop_all(self, reason: ServingError) -> None:
+        for leg in self:
+            leg.stop(reason)
+        self.advance()
+
+    async def empty(self) -> None:
+        """Wait until the last leg has given its blocks back."""
+        await self._idle.wait()
+
+    def take_step(self, result: StepResult) -> None:
+        """Bring first tokens and faults of one engine step to their legs."""
+        for event in result.events:
+            leg = self._legs.get((event.request, Attempt(event.attempt)))
+            if leg and not leg.first_token.done():
+                leg.first_token.set_result(event.token)
+        for request, error in result.faults:
+            self.stop(request, error)
+        self._parts.free_watch.look()
+        self.advance()
+
+    def watch(self) -> None:
+        """End legs whose time is over, and those that wait in vain for writes, credits or an answer; for the timer."""
+        now, timers = self._parts.clock(), self._parts.timers
+        for leg in self:
+            if now > leg.deadline:
+                leg.stop(DeadlineExceeded(f"request {leg.request_id} has run out of time"))
+            elif leg.phase in WAITS_FOR_OTHERS and now - leg.since > timers.progress_s:
+                leg.stop(TransferTimeout(f"request {leg.request_id}: {leg.phase} for {timers.progress_s:g} s"))
+
+    def _try_admit(self, leg: PrefillLeg) -> bool:
+        if leg.is_stopped:
+            return True
+        if self._parts.engine.knows(leg.request_id):
+            return False
+        try:
+            leg.reservation = self._parts.engine.reserve(leg.order.request, growth_tokens=0)
+        except Busy:
+            return False
+        except ServingError as error:
+            leg.stop(error)
+            return True
+        self._parts.metrics.cached_tokens.inc(leg.reservation.cached_tokens)
+        leg.admitted.set_result(leg.reservation)
+        return True
+
+    def _over(self, leg: PrefillLeg) -> None:
+        drained = leg.drained.result()
+        self._parts.aborts.record(leg.id, AbortState.DRAINED if drained else AbortState.NOT_DRAINED)
+        del self._legs[leg.request_id, leg.id.attempt]
+        if not self.of(leg.request_id):
+            self._parts.leases.disown(leg.request_id)
+        self.advance()
+
+    def _require_place(self, order: PrefillOrder) -> None:
+        request, attempt = order.request.id, order.ticket.leg.attempt
+        if any(leg.id.attempt >= attempt for leg in self.of(request)):
+            raise StaleLeg(f"request {request}: attempt {attempt} or a later one is here already")
+        if len(self.line) >= self._max_queued:
+            wait_s = self.line.estimate_s(len(self.line))
+            raise QueueFull(f"{len(self.line)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)

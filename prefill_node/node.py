@@ -1,0 +1,172 @@
+"""A prefill node: an engine and a sender. Computes the missing prefix of each ticket and pushes it while it computes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from twostep.core.clock import Clock
+from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
+from twostep.core.ids import NodeRef
+from twostep.engine.engine import Engine
+from twostep.engine.runner import Runner
+from twostep.kv_transfer.sender import Sender
+from twostep.kv_transfer.source_digests import SourceDigests
+from twostep.kv_transfer.transport import Transport
+from twostep.node.answers import Answers
+from twostep.node.background import Background
+from twostep.node.calls import Channels
+from twostep.node.engine_feed import EngineFeed
+from twostep.node.free_watch import FreeWatch
+from twostep.node.gauges import observe_engine
+from twostep.node.handoff_messages import AbortState, Introduction
+from twostep.node.leases import Leases
+from twostep.node.metrics import NodeMetrics
+from twostep.node.readiness import Readiness
+from twostep.prefill_node.checks import require_acceptable
+from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.prefill_node.control import PrefillControl
+from twostep.prefill_node.destination_book import DestinationBook
+from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
+from twostep.prefill_node.leg import Prefilled, PrefillLeg, PrefillOrder
+from twostep.prefill_node.legs import Legs
+from twostep.prefill_node.parts import MAX_ANSWERS, Parts
+from twostep.prefill_node.progress import Progress
+from twostep.prefill_node.pushes import Pushes
+
+
+class PrefillNode:
+    """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's.
+
+    `handoff_address` is where decode nodes reach this node.
+    """
+
+    def __init__(
+        self,
+        node: NodeRef,
+        runner: Runner,
+        transport: Transport,
+        config: PrefillNodeConfig,
+        metrics: NodeMetrics,
+        clock: Clock,
+        *,
+        handoff_address: str,
+    ) -> None:
+        timers, layout = config.timers, runner.kv.layout
+        self._transport = transport
+        self._channels = Channels()
+        self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock)
+        digests = SourceDigests(runner.kv, runner.kv.num_blocks)
+        pushes = Pushes(digests, layout.block_tokens, layout.num_layers)
+        engine = Engine(runner, config.engine, clock=clock, on_layers=pushes.on_layers)
+        background = Background()
+        introduction = Introduction(node, runner.fingerprint, runner.geometry, handoff_address, transport.name)
+        book = DestinationBook(
+            introduction,
+            self._sender,
+            HandshakeClient(self._channels, call_s=timers.call_s),
+            background,
+            timers=timers,
+            max_destinations=config.max_peers,
+            clock=clock,
+        )
+        self.parts = Parts(
+            node=node,
+            engine=engine,
+            sender=self._sender,
+            digests=digests,
+            pushes=pushes,
+            book=book,
+            destinations=DestinationClient(self._channels, book.address_of, call_s=timers.call_s),
+            leases=Leases(timers.lease_s, clock),
+            aborts=Answers(MAX_ANSWERS),
+            background=background,
+            metrics=metrics,
+            free_watch=FreeWatch(engine, metrics, clock),
+            timers=timers,
+            clock=clock,
+        )
+        self.legs = Legs(self.parts, config.max_queued)
+        self._progress = Progress(self.parts, self.legs)
+        self._feed = EngineFeed(engine, metrics, clock)
+        self.readiness = Readiness(self._feed, timers.stall_s)
+        observe_engine(metrics, engine)
+        metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.line))
+        self.control = PrefillControl(self.parts, self.legs, self.readiness)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the engine and the sender; on leaving, end whatever is still here and stop both.
+
+        Raises EngineFault (in a group) when the engine dies meanwhile.
+        """
+        try:
+            async with self.parts.background as background:
+                self._sender.start()
+                background.attend(self._follow_engine())
+                yield
+                self.legs.stop_all(NodeUnavailable(f"{self.parts.node} has stopped"))
+        finally:
+            await asyncio.to_thread(self._sender.stop)
+            await asyncio.to_thread(self._transport.close)
+            await self._channels.close()
+
+    async def prefill(self, order: PrefillOrder) -> Prefilled:
+        """Run a leg to its end, or join it when the router repeats itself. Raises the ServingError it ends with.
+
+        The leg goes on when the caller leaves: the router's heartbeat keeps it alive, not its connection.
+        """
+        leg = self.legs.find(order.ticket.leg) or self._begin(order)
+        outcome = await asyncio.shield(leg.over)
+        if isinstance(outcome, ServingError):
+            raise outcome
+        return outcome
+
+    async def drain(self) -> None:
+        """Admit nothing more and wait until the last leg has gone, at most as long as the configuration allows."""
+        self.readiness.is_draining = True
+        self.legs.stop_waiting(NodeUnavailable(f"{self.parts.node} is draining"))
+        try:
+            async with asyncio.timeout(self.parts.timers.drain_s):
+                await self.legs.empty()
+        except TimeoutError:
+            self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
+
+    def tick(self) -> None:
+        """Look at every timer. Raises EngineFault when no more KV can be sent."""
+        if fault := self._sender.fault:
+            raise EngineFault(f"this node can send no more KV: {fault.message}") from fault
+        for router, requests in self.parts.leases.expire().items():
+            for request in requests:
+                self.legs.stop(request, Cancelled(f"router {router} was silent for a whole lease"))
+        self.legs.watch()
+        self._progress.tell()
+        self.parts.book.look()
+        self.parts.book.expire({leg.id.destination for leg in self.legs})
+        self.readiness.look()
+        self.legs.advance()
+
+    async def _follow_engine(self) -> None:
+        try:
+            await self._feed.follow(self.legs.take_step)
+        except EngineFault as fault:
+            self.readiness.fault = fault
+            self.legs.stop_all(fault)
+            await self.parts.background.finish()
+            raise
+
+    def _begin(self, order: PrefillOrder) -> PrefillLeg:
+        """Begin a leg; one that is refused never will have written anything, which its abort may be told."""
+        try:
+            self._require_acceptable(order)
+            return self.legs.begin(order)
+        except ServingError:
+            self.parts.aborts.record(order.ticket.leg, AbortState.DRAINED)
+            raise
+
+    def _require_acceptable(self, order: PrefillOrder) -> None:
+        if self.readiness.is_draining:
+            raise NodeUnavailable(f"{self.parts.node} is draining")
+        if self.parts.aborts.find(order.ticket.leg) is not None:
+            raise StaleLeg(f"request {order.request.id}: the decode node has ended attempt {order.ticket.leg.attempt}")
+        require_acceptable(order, self.parts.node, self.parts.engine)
+        self.parts.book.require_proven(order.ticket.leg.destination)

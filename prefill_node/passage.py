@@ -1,0 +1,179 @@
+"""The passage of one leg: wait for blocks, compute and push, send the rest, hand over, give everything back."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from twostep.core.bill import PrefillBill
+from twostep.core.errors import Cancelled, ChecksumMismatch, ServingError, StaleLeg, TransferFailed
+from twostep.core.ticket import TokenRange
+from twostep.engine.engine import Reservation
+from twostep.kv_transfer.pieces import Piece
+from twostep.kv_transfer.sender import LegReport, OutgoingLeg
+from twostep.node.handoff_messages import Answer, CellDigests, Done, Failed, Landed, Outcome
+from twostep.prefill_node.leg import Phase, Prefilled, PrefillLeg
+from twostep.prefill_node.parts import Parts
+
+TAKEN_OVER = frozenset({Outcome.ATTACHED, Outcome.FINISHED})
+logger = logging.getLogger(__name__)
+
+
+class Passage:
+    """Runs legs, one task each. `on_over` is called when a leg's blocks are free."""
+
+    def __init__(self, parts: Parts, *, on_over: Callable[[PrefillLeg], None]) -> None:
+        self._parts = parts
+        self._on_over = on_over
+
+    async def run(self, leg: PrefillLeg) -> None:
+        """See a leg through. Its blocks are given back on every way; the decode node hears of a failure."""
+        outcome: Prefilled | ServingError
+        try:
+            outcome = await self._hand_off(leg)
+        except ServingError as error:
+            outcome = error
+            if isinstance(error, Cancelled):
+                self._parts.free_watch.begin(leg.request_id, leg.stopped_at)
+        drained = await self._drain(leg)
+        self._give_back(leg)
+        leg.over.set_result(outcome)
+        if isinstance(outcome, ServingError):
+            await self._tell(leg, outcome, drained=drained)
+
+    async def _hand_off(self, leg: PrefillLeg) -> Prefilled:
+        clock = self._parts.clock
+        reservation = await leg.unless_stopped(leg.admitted)
+        started_at = clock()
+        leg.outgoing = self._open(leg, reservation)
+        leg.enter(Phase.COMPUTING)
+        self._parts.engine.start(leg.request_id, attempt=leg.id.attempt, max_draws=1)
+        token = await leg.unless_stopped(leg.first_token)
+        computed_at = clock()
+        leg.enter(Phase.SENDING)
+        request = leg.order.request
+        finished = request.stop.finish_reason(token, len(request.output_tokens)) is not None
+        report = await self._send_rest(leg, leg.outgoing, finished=finished)
+        leg.enter(Phase.AWAITING_ANSWER)
+        cells = None if finished else self._cells(leg, reservation)
+        done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished)
+        give_up_s = leg.deadline - clock()
+        await self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=give_up_s)))
+        bill = PrefillBill(
+            queue_s=started_at - leg.arrived_at,
+            compute_s=computed_at - started_at,
+            transfer_s=report.transfer_s,
+            exposed_s=report.exposed_s,
+            cached_tokens=reservation.cached_tokens,
+            computed_tokens=len(request.tokens) - reservation.cached_tokens,
+            bytes_sent=report.bytes_sent,
+        )
+        return Prefilled(bill, token)
+
+    def _open(self, leg: PrefillLeg, reservation: Reservation) -> OutgoingLeg:
+        """Open the leg at the sender and push what the prefix cache holds."""
+        control = asyncio.get_running_loop()
+
+        def on_written(piece: Piece) -> None:
+            control.call_soon_threadsafe(self._written, leg, reservation, piece)
+
+        def on_outcome(outcome: "Future[LegReport]") -> None:
+            if failure := outcome.exception():
+                control.call_soon_threadsafe(self._fail, leg, failure)
+
+        is_ring = leg.ticket.extent.num_slots < self._num_blocks(leg)
+        try:
+            outgoing = self._parts.sender.open(leg.ticket, reservation.table, on_written if is_ring else None)
+        except ValueError as cause:
+            raise TransferFailed(f"request {leg.request_id}: the ticket does not fit this node: {cause}") from cause
+        outgoing.outcome.add_done_callback(on_outcome)
+        self._parts.pushes.open(reservation, outgoing)
+        return outgoing
+
+    async def _send_rest(self, leg: PrefillLeg, outgoing: OutgoingLeg, *, finished: bool) -> LegReport:
+        """Wait until no write is in flight; a request that is finished posts nothing more."""
+        if not finished:
+            return await leg.unless_stopped(asyncio.wrap_future(outgoing.finish()))
+        if not await leg.unless_stopped(asyncio.wrap_future(outgoing.abort())):
+            raise TransferFailed(f"request {leg.request_id}: a write has failed")
+        return outgoing.report()
+
+    def _cells(self, leg: PrefillLeg, reservation: Reservation) -> CellDigests:
+        layers = range(self._parts.engine.runner.kv.layout.num_layers)
+        digests = self._parts.digests.of(layers, leg.ticket.missing, reservation.table)
+        return CellDigests(layers, range(self._num_blocks(leg)), digests)
+
+    async def _accept(self, leg: PrefillLeg, answer: Answer) -> None:
+        """Return when the decode node has taken over. Raises what its answer means otherwise."""
+        leg.must_tell = False
+        self._parts.metrics.handoffs.labels(answer.outcome.value).inc()
+        if answer.outcome in TAKEN_OVER:
+            return
+        if answer.outcome is Outcome.MISMATCH:
+            await self._check_source(leg)
+            raise ChecksumMismatch(answer.reason)
+        raise StaleLeg(f"request {leg.request_id}: {leg.id.destination} says {answer.outcome.value}: {answer.reason}")
+
+    async def _check_source(self, leg: PrefillLeg) -> None:
+        """Digest the source blocks again and take those that have changed since they were computed out of the cache."""
+        parts, missing, reservation = self._parts, leg.ticket.missing, leg.reservation
+        assert reservation is not None
+        spoiled = await asyncio.to_thread(parts.digests.spoiled, missing, reservation.table)
+        first = missing.start // parts.engine.runner.kv.layout.block_tokens
+        parts.metrics.digest_mismatches.inc(len(spoiled))
+        parts.engine.purge([reservation.table[first + block] for block in spoiled])
+
+    async def _drain(self, leg: PrefillLeg) -> bool:
+        """Post nothing more; returns whether every posted write is known to be done, after a bounded wait."""
+        self._parts.pushes.close(leg.request_id)
+        drained = True
+        if leg.outgoing:
+            try:
+                drained = await asyncio.wait_for(asyncio.wrap_future(leg.outgoing.abort()), self._parts.timers.call_s)
+            except TimeoutError:
+                drained = False
+            self._parts.metrics.handoff_bytes.inc(leg.outgoing.report().bytes_sent)
+        leg.drained.set_result(drained)
+        return drained
+
+    def _give_back(self, leg: PrefillLeg) -> None:
+        leg.enter(Phase.ENDED)
+        if leg.reservation:
+            self._parts.engine.release(leg.request_id)
+        self._parts.free_watch.look()
+        self._on_over(leg)
+
+    async def _tell(self, leg: PrefillLeg, error: ServingError, *, drained: bool) -> None:
+        if not leg.must_tell:
+            return
+        self._parts.metrics.handoffs.labels("failed").inc()
+        failed = Failed(leg.id, leg.ticket.extent.generation, error, drained)
+        try:
+            await self._parts.destinations.failed(failed, give_up_s=self._parts.timers.progress_s)
+        except ServingError as unheard:
+            logger.warning("a failure was not heard", extra={"request": leg.request_id, "reason": unheard.message})
+
+    def _written(self, leg: PrefillLeg, reservation: Reservation, piece: Piece) -> None:
+        """Some cells of a ring lie in the landing extent: tell D, which credits their slots once its copy is verified."""
+        size = self._parts.engine.runner.kv.layout.block_tokens
+        start = leg.ticket.missing.start
+        tokens = TokenRange(start + piece.blocks.start * size, min(start + piece.blocks.stop * size, leg.ticket.missing.end))
+        digests = self._parts.digests.of(piece.layers, tokens, reservation.table)
+        landed = Landed(leg.id, leg.ticket.extent.generation, CellDigests(piece.layers, piece.blocks, digests))
+        if not leg.is_stopped:
+            self._parts.background.spawn(self._tell_landed(leg, landed))
+
+    async def _tell_landed(self, leg: PrefillLeg, landed: Landed) -> None:
+        try:
+            await self._parts.destinations.landed(landed, give_up_s=self._parts.timers.progress_s)
+        except ServingError as error:
+            leg.stop(error)
+
+    def _fail(self, leg: PrefillLeg, failure: BaseException) -> None:
+        """The sender has ended the leg; unless that was our own doing, the way to the node is in doubt."""
+        if isinstance(failure, ServingError) and not isinstance(failure, StaleLeg) and not leg.is_stopped:
+            leg.stop(failure)
+            self._parts.book.doubt(leg.id.destination, failure.message)
+
+    def _num_blocks(self, leg: PrefillLeg) -> int:
+        return self._parts.engine.runner.kv.layout.num_blocks(len(leg.ticket.missing))

@@ -1,0 +1,28 @@
+"""The prefill node as a program."""
+
+import asyncio
+import time
+
+from twostep.kv_transfer.local_transport import LocalFabric
+from twostep.node.program import Materials, NodeProgram, serve_node
+from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.prefill_node.node import PrefillNode
+from twostep.prefill_node.service import add_services
+
+
+async def serve(config: PrefillNodeConfig, stop: asyncio.Event, fabric: LocalFabric | None = None) -> None:
+    """Serve until `stop` is set, then drain; see `serve_node`."""
+
+    def build(materials: Materials) -> PrefillNode:
+        address = materials.address
+        return PrefillNode(
+            address.node,
+            materials.runner,
+            materials.transport,
+            config,
+            materials.metrics,
+            time.monotonic,
+            handoff_address=address.grpc,
+        )
+
+    await serve_node(NodeProgram("prefill", add_services, build), config, stop, fabric)

@@ -1,0 +1,51 @@
+"""Tells decode nodes how far their legs are, and ends those that they no longer know."""
+
+from collections import defaultdict
+
+from twostep.core.errors import ServingError, StaleLeg
+from twostep.core.ids import NodeRef
+from twostep.node.handoff_messages import LegProgress
+from twostep.prefill_node.leg import PrefillLeg
+from twostep.prefill_node.legs import Legs
+from twostep.prefill_node.parts import Parts
+
+TELLS_PER_DEADLINE = 6
+"""How often a decode node hears of a leg within the time after which it would give the leg up."""
+
+
+class Progress:
+    """One message at a time to each decode node that legs are for; an unheard one is not repeated, the next one counts."""
+
+    def __init__(self, parts: Parts, legs: Legs) -> None:
+        self._parts = parts
+        self._legs = legs
+        self._told_at: dict[NodeRef, float] = {}
+        self._telling: set[NodeRef] = set()
+
+    def tell(self) -> None:
+        """Send what is due; called by the timer."""
+        now, pause_s = self._parts.clock(), self._parts.timers.progress_s / TELLS_PER_DEADLINE
+        by_node: defaultdict[NodeRef, list[PrefillLeg]] = defaultdict(list)
+        for leg in self._legs:
+            by_node[leg.id.destination].append(leg)
+        self._told_at = {node: at for node, at in self._told_at.items() if node in by_node}
+        for node, legs in by_node.items():
+            if node not in self._telling and now - self._told_at.get(node, 0.0) >= pause_s:
+                self._told_at[node] = now
+                self._telling.add(node)
+                self._parts.background.spawn(self._tell(node, legs))
+
+    async def _tell(self, node: NodeRef, legs: list[PrefillLeg]) -> None:
+        told = [LegProgress(leg.id, leg.phase, leg.position) for leg in legs]
+        step = self._parts.engine.load().num_steps
+        try:
+            unknown = await self._parts.destinations.progress(node, self._parts.node, step, told)
+        except ServingError:
+            # The decode node is unreachable or restarting: its own deadline, and each leg's, decide what becomes of them.
+            self._parts.metrics.unheard_progress.inc()
+            return
+        finally:
+            self._telling.discard(node)
+        for leg in unknown:
+            if known := self._legs.find(leg):
+                known.stop(StaleLeg(f"request {leg.request}: {node} does not know this leg"), tell=False)

@@ -1,0 +1,139 @@
+"""POST /v1/chat/completions and /v1/completions: from the body to the last byte of the reply."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from twostep.core.errors import ServingError
+from twostep.core.ids import RequestId
+from twostep.router.admission import Admission
+from twostep.router.choice_stream import ChoiceStream
+from twostep.router.config import RouterConfig
+from twostep.router.event_stream import EventStream
+from twostep.router.generation import Answer, Ask, Generator, Prompt, run_together
+from twostep.router.http_edge import IDS, read_body, unless_gone
+from twostep.router.metrics import Metrics
+from twostep.router.model import ServedModel
+from twostep.router.openai.accept import require_model
+from twostep.router.openai.dialect import Dialect
+from twostep.router.openai.event import DONE, error_event
+from twostep.router.openai.generation_fields import GenerationFields
+from twostep.router.openai.reply import Choice, ReplyWriter
+from twostep.router.request_record import ClientGone, RequestRecord, recorded
+from twostep.router.transcript import Piece
+from twostep.router.usage import Usage, total
+
+F = TypeVar("F", bound=GenerationFields)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One choice to be answered: `echo` is the text it begins with."""
+
+    index: int
+    ask: Ask
+    echo: str
+
+    def choice(self, answer: Answer, text: str) -> Choice:
+        return Choice(self.index, text, answer.finish, answer.bill if self.ask.wants_bill else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One accepted request with what is needed to answer it."""
+
+    lines: Sequence[Line]
+    writer: ReplyWriter
+    wants_usage: bool
+
+
+class Completions(Generic[F]):
+    """The ASGI endpoint of one dialect. Raises ServingError for whatever goes wrong before the reply has begun."""
+
+    def __init__(
+        self,
+        dialect: Dialect[F],
+        model: ServedModel,
+        generator: Generator,
+        admission: Admission,
+        metrics: Metrics,
+        config: RouterConfig,
+    ) -> None:
+        self._dialect = dialect
+        self._model = model
+        self._generator = generator
+        self._admission = admission
+        self._metrics = metrics
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientGone), recorded(self._metrics, scope[IDS], scope["path"]) as record:
+            await self._answer(scope, receive, send, record)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
+        arrived = asyncio.get_running_loop().time()
+        asked = self._dialect.parse(await read_body(scope, receive, limit=self._config.max_body_bytes))
+        require_model(asked.model, self._model.names)
+        with self._admission.admit(self._dialect.num_choices(asked)):
+            job = await self._accept(asked, scope[IDS].internal, arrived)
+            reply = self._stream(job, send, record) if asked.stream else self._whole(job, scope, receive, send, record)
+            await unless_gone(receive, reply)
+
+    async def _accept(self, asked: F, request: RequestId, arrived: float) -> Job:
+        prompts = await self._dialect.prompts(asked, self._model)
+        ids = choice_ids(request, len(prompts))
+        lines = [self._line(index, asked, ids[index], prompt, arrived) for index, prompt in enumerate(prompts)]
+        name = asked.model or self._model.names[0]
+        writer = self._dialect.writer(request, name, int(time.time()), num_choices=len(lines))
+        return Job(lines, writer, asked.wants_usage)
+
+    def _line(self, index: int, asked: F, request: RequestId, prompt: Prompt, arrived: float) -> Line:
+        return Line(index, self._generator.accept(asked, prompt, request, arrived=arrived), prompt.echo)
+
+    async def _whole(self, job: Job, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
+        answered = await run_together([self._collect(line) for line in job.lines])
+        usage = total(usage for _, usage in answered)
+        body = job.writer.whole([choice for choice, _ in answered], usage)
+        record.outcome, record.usage = answered[0][0].finish, usage
+        await JSONResponse(body)(scope, receive, send)
+
+    async def _collect(self, line: Line) -> tuple[Choice, Usage]:
+        texts = [line.echo]
+
+        async def keep(pieces: Sequence[Piece]) -> None:
+            texts.extend(piece.text for piece in pieces)
+
+        answer = await self._generator.run(line.ask, keep)
+        return line.choice(answer, "".join([*texts, answer.rest])), answer.usage
+
+    async def _stream(self, job: Job, send: Send, record: RequestRecord) -> None:
+        stream = EventStream(send, stall_s=self._config.client_stall_s)
+        try:
+            answers = await run_together([self._stream_line(line, job.writer, stream) for line in job.lines])
+        except ServingError as error:
+            if not stream.has_started:
+                raise
+            record.outcome = error.code
+            await stream.end(error_event(error))
+            return
+        record.outcome, record.usage = answers[0].finish, total(answer.usage for answer in answers)
+        await stream.end((job.writer.usage(record.usage) if job.wants_usage else b"") + DONE)
+
+    async def _stream_line(self, line: Line, writer: ReplyWriter, stream: EventStream) -> Answer:
+        choices = ChoiceStream(line.index, line.echo, writer, stream)
+        answer = await self._generator.run(line.ask, choices.write)
+        await choices.finish(line.choice(answer, answer.rest), answer.rest)
+        return answer
+
+
+def choice_ids(request: RequestId, num_choices: int) -> list[RequestId]:
+    """Return the names of a request's choices towards the nodes; the only one bears the request's own."""
+    if num_choices == 1:
+        return [request]
+    return [RequestId(f"{request}-{index}") for index in range(num_choices)]

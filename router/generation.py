@@ -1,0 +1,120 @@
+"""One answer, from the tokens of a prompt to text and tokens: what every front door asks for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from twostep.core.ids import RequestId
+from twostep.core.logging import about_request
+from twostep.core.request import FinishReason, Request
+from twostep.router.bill import Bill
+from twostep.router.dispatch import Dispatch
+from twostep.router.metrics import Metrics
+from twostep.router.model import ServedModel
+from twostep.router.openai.accept import accept, require_tokens
+from twostep.router.openai.generation_fields import GenerationFields
+from twostep.router.run import Outcome
+from twostep.router.transcript import Piece, Transcript
+from twostep.router.usage import Usage
+
+T = TypeVar("T")
+
+OnPieces = Callable[[Sequence[Piece]], Awaitable[None]]
+"""Takes the pieces of an answer as they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt's tokens, the name of the field it stands in, and the text that the reply begins with."""
+
+    tokens: tuple[int, ...]
+    field: str
+    echo: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is to be generated. `arrived` is on the event loop's clock; `timeout_s` counts from then."""
+
+    request: Request
+    stops: tuple[str, ...]
+    wants_bill: bool
+    arrived: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How an answer ended. `rest` is text that was held back until its end."""
+
+    finish: FinishReason
+    rest: str
+    usage: Usage
+    bill: Bill
+
+
+class Generator:
+    """Serves asks on the nodes and counts what they cost."""
+
+    def __init__(self, model: ServedModel, dispatch: Dispatch, metrics: Metrics, *, timeout_s: float) -> None:
+        self._model = model
+        self._dispatch = dispatch
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+
+    def accept(
+        self, fields: GenerationFields, prompt: Prompt, request: RequestId, *, arrived: float, timeout_s: float | None = None
+    ) -> Ask:
+        """Return what `fields` ask for; `timeout_s` is the client's own. Raises InvalidRequest, PromptTooLong, NoReadyNode."""
+        limits = self._model.limits()
+        require_tokens(prompt.tokens, limits.vocab_size, prompt.field)
+        eos_ids = self._model.tokenizer.eos_ids
+        accepted = accept(fields, request, prompt.tokens, limits, eos_ids, field=prompt.field)
+        timeout_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        return Ask(accepted, fields.stop_strings, fields.bill, arrived, timeout_s)
+
+    async def run(self, ask: Ask, on_pieces: OnPieces) -> Answer:
+        """Serve one ask; cancelling this ends it on every node. Raises ServingError, and what `on_pieces` raises."""
+        transcript = Transcript(self._model.tokenizer.detokenizer(), ask.request.stop, ask.stops)
+
+        async def on_tokens(tokens: Sequence[int]) -> bool:
+            await on_pieces(transcript.pieces(tokens))
+            return not transcript.is_stopped
+
+        with about_request(ask.request.id):
+            outcome = await self._dispatch.run(
+                ask.request, on_tokens, arrived=ask.arrived, timeout_s=ask.timeout_s, wants_bill=ask.wants_bill
+            )
+        answer = _answer(ask, transcript, outcome)
+        self._count(answer)
+        return answer
+
+    def _count(self, answer: Answer) -> None:
+        usage, bill = answer.usage, answer.bill
+        self._metrics.prompt_tokens.inc(usage.prompt_tokens)
+        self._metrics.cached_tokens.inc(usage.cached_tokens)
+        self._metrics.completion_tokens.inc(usage.completion_tokens)
+        self._metrics.ttft.observe(bill.ttft)
+        if usage.completion_tokens > 1:
+            self._metrics.tpot.observe(bill.per_token)
+
+
+def _answer(ask: Ask, transcript: Transcript, outcome: Outcome) -> Answer:
+    rest = transcript.flush()
+    finish = FinishReason.STOP if transcript.is_stopped or outcome.finish is None else outcome.finish
+    usage = Usage(len(ask.request.prompt), transcript.num_tokens, outcome.cached_tokens)
+    return Answer(finish, rest, usage, outcome.bill)
+
+
+async def run_together(answers: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what all of `answers` return, in their order; the first failure ends the others and is raised as it is."""
+    failed: Exception | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(answer) for answer in answers]
+    except ExceptionGroup as failures:
+        failed = failures.exceptions[0]
+    if failed:
+        raise failed
+    return [task.result() for task in tasks]

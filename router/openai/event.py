@@ -1,0 +1,41 @@
+"""Server-sent events and errors in the shape that OpenAI's clients read."""
+
+import json
+from typing import Any
+
+from twostep.core.errors import ServingError
+
+Json = dict[str, Any]
+DONE = b"data: [DONE]\n\n"
+TEXT_MARK = "\0"
+"""Stands for the text in an event that is written once and filled many times."""
+
+ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 409: "conflict_error", 429: "rate_limit_error"}
+
+
+def event(body: Json) -> bytes:
+    return b"data: " + compact(body) + b"\n\n"
+
+
+def compact(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def around_text(marked: Json) -> tuple[bytes, bytes]:
+    """Return the event `marked` cut where TEXT_MARK stands, so that for each token only its text is encoded anew."""
+    # The text comes last among the values that a client can choose, so its mark is found from the right.
+    head, _, tail = event(marked).rpartition(compact(TEXT_MARK))
+    return head, tail
+
+
+def error_body(error: ServingError) -> Json:
+    return {"error": {"message": error.message, "type": error_type(error), "param": error.param, "code": error.code}}
+
+
+def error_event(error: ServingError) -> bytes:
+    """Return the event that ends a stream which has already begun."""
+    return event(error_body(error))
+
+
+def error_type(error: ServingError) -> str:
+    return ERROR_TYPES.get(error.http_status, "invalid_request_error" if error.http_status < 500 else "server_error")

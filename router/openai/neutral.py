@@ -1,0 +1,69 @@
+"""Which fields are refused because they would change the answer, and which are known to be harmless."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from twostep.core.errors import Unsupported
+
+Neutral = Mapping[str, tuple[Any, ...]]
+"""Fields that change the answer and are not supported: the values, besides null, that ask for nothing."""
+
+NEUTRAL: Neutral = {
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "frequency_penalty": (0,),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "include_stop_str_in_output": (False,),
+    "logit_bias": ({},),
+    "min_tokens": (0,),
+    "n": (1,),
+    "presence_penalty": (0,),
+    "prompt_logprobs": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "return_token_ids": (False,),
+    "skip_special_tokens": (True,),
+    "structured_outputs": (),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+}
+
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prediction",
+        "priority",
+        "prompt_cache_key",
+        "request_id",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+"""Known fields that do not change the answer; ignored."""
+
+
+def refuse_unsupported(body: Mapping[str, Any], neutral: Neutral) -> None:
+    """Raise Unsupported for the first field that asks for something that would change the answer."""
+    for field, accepted in neutral.items():
+        value = body.get(field)
+        if value is None or any(value == allowed for allowed in accepted):
+            continue
+        only = f"; only {' or '.join(repr(allowed) for allowed in accepted)} is accepted" if accepted else ""
+        raise Unsupported(f"{field} is not supported{only}, found {shorten(value)}", param=field)
+
+
+def unknown_fields(body: Mapping[str, Any], known: Collection[str], neutral: Neutral) -> list[str]:
+    return sorted(body.keys() - set(known) - neutral.keys() - HARMLESS)
+
+
+def shorten(value: Any, limit: int = 80) -> str:
+    """Return `value` as an error message shows it."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -1,0 +1,68 @@
+"""What is read of a model folder, and what is said of a broken one."""
+
+from pathlib import Path
+
+import pytest
+
+from twostep.core.errors import ConfigError
+from twostep.router.tokenizer import ByteTokenizer, FolderTokenizer, load_tokenizer
+from twostep.tests.router.tiny_tokenizer import CHATML, byte_level_tokenizer, write_folder
+
+
+def test_a_folder_gives_tokens_and_text_back(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(write_folder(tmp_path)))
+    text = "<|im_start|>user\nhe😀<|im_end|>\n<|im_start|>assistant\n"
+    tokens = tokenizer.encode(text)
+    assert tokens == tuple(byte_level_tokenizer().encode(text).ids)
+    detokenizer = tokenizer.detokenizer()
+    assert "".join(map(detokenizer.feed, tokens)) == "user\nhe😀\nassistant\n"
+
+
+def test_every_token_that_ends_an_answer_is_known(tmp_path: Path) -> None:
+    im_end = byte_level_tokenizer().token_to_id("<|im_end|>")
+    assert FolderTokenizer(write_folder(tmp_path)).eos_ids == {im_end}
+    assert FolderTokenizer(write_folder(tmp_path, generation={"eos_token_id": 5})).eos_ids == {5, im_end}
+    assert FolderTokenizer(write_folder(tmp_path, generation={"eos_token_id": [5, 6]})).eos_ids == {5, 6, im_end}
+
+
+def test_the_models_own_settings_tell_the_eos_where_no_others_do(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
+    assert FolderTokenizer(write_folder(tmp_path, settings={"chat_template": CHATML})).eos_ids == {7}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "tokenizer.json: no such file"),
+        ({"tokenizer.json": "{"}, "tokenizer.json: not a tokenizer"),
+        ({"tokenizer_config.json": "{"}, "tokenizer_config.json: cannot be read"),
+        ({"tokenizer_config.json": "[]"}, "tokenizer_config.json: expected a JSON object, found list"),
+    ],
+)
+def test_a_broken_folder_is_named(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    if files:
+        write_folder(tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        load_tokenizer(str(tmp_path))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="expected a model folder in Hugging Face format or `fake`, found 'nowhere'"):
+        load_tokenizer("nowhere")
+
+
+def test_the_fake_model_needs_no_folder() -> None:
+    tokenizer = load_tokenizer("fake")
+    assert isinstance(tokenizer, ByteTokenizer)
+    assert tokenizer.encode("é") == (0xC3, 0xA9)
+    assert tokenizer.eos_ids == {0}
+
+
+def test_the_fake_models_eos_can_be_told() -> None:
+    assert load_tokenizer("fake:step_s=0.1,eos_id=5").eos_ids == {5}
+    with pytest.raises(ConfigError, match="model fake: eos_id: expected a token id, found 'x'"):
+        load_tokenizer("fake:eos_id=x")
