@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from twostep.core.errors import NoReadyNode
 from twostep.router.openai.accept import ModelLimits, require_tokens
 from twostep.router.templates.conversation import Conversation, Renderer
 from twostep.router.tokenizer import Tokenizer
@@ -22,6 +23,14 @@ class ServedModel:
         self.tokenizer = tokenizer
         self.renderer = renderer
         self.limits = limits
+
+    @property
+    def max_model_tokens(self) -> int | None:
+        """How many tokens prompt and answer may have together; None while no decode node is ready."""
+        try:
+            return self.limits().max_model_tokens
+        except NoReadyNode:
+            return None
 
     async def encode(self, conversation: Conversation) -> tuple[int, ...]:
         """Return the tokens of a conversation. Raises InvalidRequest and Overloaded."""

@@ -22,7 +22,11 @@ UNION_BRANCHES = frozenset({"str", "constrained-str", "list[TextPart]", "list[co
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Return the request in `body`. Raises InvalidRequest or Unsupported."""
-    values = parse_json_object(body)
+    return read_chat(parse_json_object(body))
+
+
+def read_chat(values: Mapping[str, Any]) -> ChatRequest:
+    """Return `values` as a request. Raises InvalidRequest or Unsupported."""
     refuse_unsupported_chat(values)
     return read_fields(ChatRequest, values, CHAT_NEUTRAL)
 
