@@ -9,16 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from twostep.core.errors import ConfigError
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
+from twostep.router.body import BodyReader
 from twostep.router.completions import Completions
 from twostep.router.config import RouterConfig, check
 from twostep.router.dispatch import Dispatcher
 from twostep.router.generation import Generator
+from twostep.router.http_server import HttpServer, new_http_server
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
@@ -42,13 +43,14 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             dispatcher = Dispatcher(pool, config, metrics)
             generator = Generator(model, dispatcher, metrics, timeout_s=config.request_timeout_s)
+            bodies = BodyReader(max_body_bytes=config.max_body_bytes, max_held_bytes=config.max_held_body_bytes)
             endpoints: dict[str, ASGIApp] = {
-                "/v1/chat/completions": Completions(Chat(), model, generator, admission, metrics, config),
-                "/v1/completions": Completions(PlainCompletion(), model, generator, admission, metrics, config),
+                "/v1/chat/completions": Completions(Chat(), model, generator, bodies, admission, metrics, config),
+                "/v1/completions": Completions(PlainCompletion(), model, generator, bodies, admission, metrics, config),
             }
-            app = build_app(endpoints, Pages(model, readiness, metrics, started=int(time.time())))
+            app = build_app(endpoints, Pages(model, readiness, metrics, started=int(time.time())), config.cors_origins)
             _tell_address(listener, config.address_file)
-            await _run_http(app, listener, config, stop, admission)
+            await _run_http(new_http_server(app, config, metrics), listener, stop, admission)
 
 
 @contextmanager
@@ -68,30 +70,7 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals alone: the program's own handlers set `stop`."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def _run_http(
-    app: ASGIApp, listener: socket.socket, config: RouterConfig, stop: asyncio.Event, admission: Admission
-) -> None:
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    server = _Server(
-        uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, int(config.drain_s)),
-        )
-    )
+async def _run_http(server: HttpServer, listener: socket.socket, stop: asyncio.Event, admission: Admission) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     try:
