@@ -20,7 +20,7 @@ demo: model
 	$(BIN)/twostep demo
 
 test: model
-	$(BIN)/python -m pytest -m 'not long'
+	$(BIN)/python -m pytest
 
 test-unit: $(INSTALLED)
 	$(BIN)/python -m pytest -m 'not processes and not model and not long'

@@ -50,7 +50,10 @@ def _reason(raised: Exception) -> Exception | None:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Raises ConfigError where argparse would print its usage and exit."""
+    """Takes options only when spelt out, and raises ConfigError where argparse would print its usage and exit."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)

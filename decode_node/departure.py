@@ -77,7 +77,9 @@ class Departure:
         if isinstance(error, Cancelled):
             finish, error = FinishReason.CANCELLED, None
         order = seat.order
-        self._parts.tokens.end(order.router, Ended(seat.id, order.attempt, seat.tally.bill(now), finish, error))
+        self._parts.tokens.end(
+            order.router, Ended(seat.id, order.attempt, seat.tally.bill(now), seat.next_index, finish, error)
+        )
 
     def _when_quiet(self, seat: Seat, then: Callable[[], None]) -> None:
         if seat.quiet is None or seat.quiet.done():

@@ -101,7 +101,7 @@ class Reception:
         seat.changed.clear()
         if seat.order is not order:
             raise StaleLeg(f"request {seat.id}: {SUPERSEDED}")
-        if seat.is_over:
+        if seat.is_over and not seat.granted:
             raise seat.error or Cancelled(f"request {seat.id} has ended")
         return seat.granted
 

@@ -122,4 +122,5 @@ def _ended_to_pb(ended: Ended) -> pb.Ended:
         finish_reason=ended.finish or "",
         error=error_to_pb(ended.error) if ended.error else None,
         bill=decode_bill_to_pb(ended.bill),
+        num_tokens=ended.num_tokens,
     )

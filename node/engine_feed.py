@@ -52,4 +52,5 @@ class EngineFeed:
         self._metrics.step_duration.observe(item.duration_s)
         self._metrics.prompt_tokens_computed.inc(item.computed_prompt_tokens)
         self._metrics.tokens_decoded.inc(item.num_decode_tokens)
+        self._metrics.preemptions.inc(len(item.preempted))
         on_step(item)

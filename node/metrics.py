@@ -21,6 +21,7 @@ class NodeMetrics:
         self.prompt_tokens_computed = self._count("prompt_tokens_computed", "Prompt tokens whose KV this node computed.")
         self.cached_tokens = self._count("cached_tokens", "Prompt tokens found in this node's prefix cache.")
         self.tokens_decoded = self._count("tokens_decoded", "Output tokens drawn by this node.")
+        self.preemptions = self._count("preemptions", "Requests that gave their blocks up to be computed again later.")
         self.steps = self._count("steps", "Engine steps.")
         self.handoff_bytes = self._count(
             "handoff_bytes", "KV bytes written by this prefill node or landed on this decode node."

@@ -116,13 +116,10 @@ class Passage:
         """Digest the source blocks again and take those that have changed since they were computed out of the cache."""
         parts, missing, reservation = self._parts, leg.ticket.missing, leg.reservation
         assert reservation is not None
-        kv = parts.engine.runner.kv
-        layers = range(kv.layout.num_layers)
-        now = await asyncio.to_thread(kv.digest, layers, missing, reservation.table)
-        changed = (now != parts.digests.of(layers, missing, reservation.table)).any(axis=0).nonzero()[0]
-        first = missing.start // kv.layout.block_tokens
-        parts.metrics.digest_mismatches.inc(len(changed))
-        parts.engine.purge([reservation.table[first + int(block)] for block in changed])
+        spoiled = await asyncio.to_thread(parts.digests.spoiled, missing, reservation.table)
+        first = missing.start // parts.engine.runner.kv.layout.block_tokens
+        parts.metrics.digest_mismatches.inc(len(spoiled))
+        parts.engine.purge([reservation.table[first + block] for block in spoiled])
 
     async def _drain(self, leg: PrefillLeg) -> bool:
         """Post nothing more; returns whether every posted write is known to be done, after a bounded wait."""

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from twostep.core.config import config
 from twostep.core.errors import ConfigError
+from twostep.router.model_folder import is_fake
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
@@ -69,7 +70,7 @@ class RouterConfig:
     @property
     def model_name(self) -> str:
         """The name that clients use."""
-        return self.served_model_name or (self.model if self.model.startswith("fake") else Path(self.model).name)
+        return self.served_model_name or ("fake" if is_fake(self.model) else Path(self.model).name)
 
 
 def check(config: RouterConfig) -> None:

@@ -52,10 +52,12 @@ class FolderTokenizer:
 
 
 class ByteTokenizer:
-    """For the fake model: a token is a byte of UTF-8 and 0 ends an answer. No model folder is needed."""
+    """For the fake model: a token is a byte of UTF-8. No model folder is needed."""
 
-    eos_ids = frozenset({0})
     vocab_size = 256
+
+    def __init__(self, eos_id: int = 0) -> None:
+        self.eos_ids = frozenset({eos_id})
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:  # noqa: ARG002 - has none
         return tuple(text.encode())
@@ -70,7 +72,18 @@ class ByteTokenizer:
 
 def load_tokenizer(model: str) -> Tokenizer:
     """Return the tokenizer of `model`, a folder or `fake`. Raises ConfigError that says what is wrong with the folder."""
-    return ByteTokenizer() if is_fake(model) else FolderTokenizer(model_folder(model))
+    if is_fake(model):
+        return ByteTokenizer(_fake_eos_id(model))
+    return FolderTokenizer(model_folder(model))
+
+
+def _fake_eos_id(model: str) -> int:
+    """Return what the knobs in `fake:key=value,...` say of its EOS; all else in them is the nodes' business."""
+    told = dict(knob.partition("=")[::2] for knob in model.partition(":")[2].split(","))
+    eos_id = told.get("eos_id", "0")
+    if not eos_id.isdigit():
+        raise ConfigError(f"model fake: eos_id: expected a token id, found {eos_id!r}")
+    return int(eos_id)
 
 
 def _read_tokenizer(path: Path) -> HuggingFaceTokenizer:

@@ -91,8 +91,12 @@ class MiniRouter:
 
     async def grant(self, request: Request, **how: Any) -> pb.Granted:
         """Reserve and wait for the grant. Raises the ServingError of a refusal."""
+        return await self.grant_from(self.reserve(request, **how))
+
+    async def grant_from(self, reservation: Any) -> pb.Granted:
+        """Read a reservation's stream up to its grant."""
         with serving_errors("decode"):
-            async for event in self.reserve(request, **how):
+            while event := await reservation.read():
                 if event.HasField("granted"):
                     granted: pb.Granted = event.granted
                     return granted
@@ -121,6 +125,11 @@ class MiniRouter:
         wire = pb.HeartbeatRequest(router=NAME, sequence=sequence, lease_s=lease_s, live=live)
         replies = [await stub.node.Heartbeat(wire) for stub in (self.prefill_node, self.decode_node)]
         return list(replies[0].unknown), list(replies[1].unknown)
+
+    async def status(self) -> tuple[pb.NodeStatus, pb.NodeStatus]:
+        """Return the status of both nodes."""
+        both = [await stub.node.Status(pb.StatusRequest()) for stub in (self.prefill_node, self.decode_node)]
+        return both[0], both[1]
 
     async def cancel(self, request: RequestId) -> tuple[bool, bool]:
         """Cancel on both nodes; returns whether each knew the request."""

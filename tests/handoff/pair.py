@@ -1,7 +1,7 @@
 """A prefill and a decode node in one process, over real gRPC on loopback, with the fake model and the local transport."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,7 +10,6 @@ from twostep.core.ids import NodeId, NodeRef, new_incarnation
 from twostep.decode_node import service as decode_service
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.node import DecodeNode
-from twostep.engine.batch import Batch
 from twostep.engine.config import EngineConfig
 from twostep.engine.fake_runner import FakeModel, FakeRunner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
@@ -25,10 +24,10 @@ from twostep.prefill_node.node import PrefillNode
 from twostep.proto import node_pb2 as pb
 from twostep.proto.rpc import new_server, open_channel
 from twostep.tests.handoff.clock import ManualClock
+from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.mini_router import MiniRouter, Stubs
 
 N = TypeVar("N")
-OnRun = Callable[[Batch], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +84,22 @@ async def running_pair(
     prefill: PrefillNodeConfig,
     decode: DecodeNodeConfig,
     *,
-    on_prefill_run: OnRun | None = None,
-    on_decode_run: OnRun | None = None,
+    prefill_gate: Gate | None = None,
+    decode_gate: Gate | None = None,
+    fabric: LocalFabric | None = None,
 ) -> AsyncIterator[Pair]:
     """Start both nodes and prove the path between them."""
-    clock, fabric = ManualClock(), LocalFabric()
+    clock, fabric = ManualClock(), fabric or LocalFabric()
 
     def build_prefill(address: NodeAddress, config: NodeConfig) -> PrefillNode:
         assert isinstance(config, PrefillNodeConfig)
-        runner = FakeRunner(model, config.engine, on_run=on_prefill_run)
+        runner = FakeRunner(model, config.engine, on_run=prefill_gate)
         transport = LocalTransport(fabric, address.node)
         return PrefillNode(address.node, runner, transport, config, NodeMetrics(), clock, handoff_address=address.grpc)
 
     def build_decode(address: NodeAddress, config: NodeConfig) -> DecodeNode:
         assert isinstance(config, DecodeNodeConfig)
-        runner = FakeRunner(model, config.engine, on_run=on_decode_run)
+        runner = FakeRunner(model, config.engine, on_run=decode_gate)
         return DecodeNode(address.node, runner, LocalTransport(fabric, address.node), config, NodeMetrics(), clock)
 
     async with AsyncExitStack() as stack:
@@ -109,8 +109,13 @@ async def running_pair(
         router = MiniRouter(p_stubs, d_stubs, (sides[0], sides[1]))
         await router.introduce()
         collecting = asyncio.ensure_future(router.collect())
-        yield Pair(p, d, router, clock)
-        collecting.cancel()
+        try:
+            yield Pair(p, d, router, clock)
+        finally:
+            collecting.cancel()
+            for gate in (prefill_gate, decode_gate):
+                if gate:
+                    gate.open()
 
 
 @asynccontextmanager
@@ -125,5 +130,7 @@ async def _hosted(name: str, build: Any, add_services: Any, config: NodeConfig) 
     hosted = build(address, config)
     async with hosted.running(), open_channel(address.grpc) as channel:
         loading.put(hosted)
-        yield hosted, Stubs(channel)
-        await server.stop(None)
+        try:
+            yield hosted, Stubs(channel)
+        finally:
+            await server.stop(None)

@@ -134,6 +134,8 @@ async def _listening(path: Path, serving: "asyncio.Task[None]") -> str:
 
 async def _until_ready(http: httpx.AsyncClient) -> None:
     async def is_ready() -> bool:
-        return (await http.get("/ready")).status_code == 200
+        report = await http.get("/ready")
+        # Also the slowest node: which ones serve the first request must not depend on chance.
+        return report.status_code == 200 and all(node["ready"] for node in report.json()["nodes"])
 
     await until(is_ready)

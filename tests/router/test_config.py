@@ -52,6 +52,7 @@ def test_a_models_name_is_its_folders_unless_given() -> None:
     assert RouterConfig(model="/models/smollm2").model_name == "smollm2"
     assert RouterConfig(model="/models/smollm2", served_model_name="x").model_name == "x"
     assert RouterConfig().model_name == "fake"
+    assert RouterConfig(model="fake:step_s=0.1").model_name == "fake"
 
 
 def test_the_router_loads_neither_torch_nor_an_engine() -> None:

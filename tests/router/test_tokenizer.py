@@ -59,3 +59,10 @@ def test_the_fake_model_needs_no_folder() -> None:
     tokenizer = load_tokenizer("fake")
     assert isinstance(tokenizer, ByteTokenizer)
     assert tokenizer.encode("é") == (0xC3, 0xA9)
+    assert tokenizer.eos_ids == {0}
+
+
+def test_the_fake_models_eos_can_be_told() -> None:
+    assert load_tokenizer("fake:step_s=0.1,eos_id=5").eos_ids == {5}
+    with pytest.raises(ConfigError, match="model fake: eos_id: expected a token id, found 'x'"):
+        load_tokenizer("fake:eos_id=x")

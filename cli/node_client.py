@@ -1,0 +1,72 @@
+"""Asks one node by gRPC what it is and who holds its memory: the command line's only gRPC edge."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from twostep.proto import node_pb2 as pb
+from twostep.proto import node_pb2_grpc
+from twostep.proto.rpc import open_channel, serving_errors
+
+CALL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one owner holds. `landing_bytes` is 0 when it has no landing space."""
+
+    owner: str
+    phase: str
+    age_s: float
+    num_blocks: int
+    landing_bytes: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Every block and landing extent of one node that somebody holds."""
+
+    node: str
+    total_blocks: int
+    free_blocks: int
+    cached_blocks: int
+    referenced_blocks: int
+    orphaned_blocks: int
+    landing_bytes: int
+    landing_free_bytes: int
+    holdings: tuple[Holding, ...]
+
+
+async def fetch_transport(address: str) -> str:
+    """Return what carries KV to or from the node at `address`. Raises ServingError."""
+    async with _node(address) as node:
+        description: pb.NodeDescription = await node.Describe(pb.DescribeRequest(), timeout=CALL_S)
+        return description.transport
+
+
+async def fetch_ledger(address: str) -> Ledger:
+    """Return the ledger of the node at `address`. Raises ServingError."""
+    async with _node(address) as node:
+        reply: pb.LedgerReply = await node.Ledger(pb.LedgerRequest(), timeout=CALL_S)
+    return Ledger(
+        node=reply.node.id,
+        total_blocks=reply.total_blocks,
+        free_blocks=reply.free_blocks,
+        cached_blocks=reply.cached_blocks,
+        referenced_blocks=reply.referenced_blocks,
+        orphaned_blocks=reply.orphaned_blocks,
+        landing_bytes=reply.landing_bytes,
+        landing_free_bytes=reply.landing_free_bytes,
+        holdings=tuple(
+            Holding(entry.owner, entry.phase, entry.age_s, len(entry.blocks), entry.landing_bytes, entry.generation)
+            for entry in reply.entries
+        ),
+    )
+
+
+@asynccontextmanager
+async def _node(address: str) -> AsyncIterator[node_pb2_grpc.NodeStub]:
+    async with open_channel(address) as channel:
+        with serving_errors(address):
+            yield node_pb2_grpc.NodeStub(channel)  # type: ignore[no-untyped-call]

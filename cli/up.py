@@ -1,0 +1,93 @@
+"""`twostep up`: a whole cluster on this machine, as processes, until Ctrl-C."""
+
+import argparse
+import asyncio
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from twostep.cli.child import ChildEnded
+from twostep.cli.cluster import Cluster, ClusterPlan, running
+from twostep.cli.cluster_config import plan_cluster
+from twostep.cli.cluster_options import add_cluster_options
+from twostep.cli.watch import Stopped, Watch
+from twostep.core.errors import ServingError
+
+INTERRUPTED = 130
+
+Use = Callable[[Cluster, Watch], Awaitable[int]]
+"""What to do with the cluster once it can serve; returns the exit code."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("up", help="start a router, prefill nodes and decode nodes on this machine")
+    add_cluster_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM. Returns 0 after a clean stop, 1 or a child's own code when a child has ended."""
+    return with_cluster(arguments, _serve)
+
+
+def with_cluster(arguments: argparse.Namespace, use: Use) -> int:
+    """Start the cluster that `arguments` describe, `use` it, and stop it. Raises ConfigError before anything is started.
+
+    Returns what `use` returns, 1 or a child's own code when a child has ended, 130 when interrupted before it could serve.
+    """
+    folder = Path(tempfile.gettempdir()) / f"twostep-{secrets.token_hex(4)}"
+    plan = plan_cluster(arguments.config, arguments.overrides, folder, len(os.sched_getaffinity(0)))
+    folder.mkdir(mode=0o700)
+    code = asyncio.run(_run(plan, folder, use))
+    # Where something went wrong the logs stay: they explain it.
+    if code in (0, INTERRUPTED):
+        shutil.rmtree(folder)
+    return code
+
+
+async def _run(plan: ClusterPlan, folder: Path, use: Use) -> int:
+    watch = Watch()
+    watch.listen_to_signals()
+    code, endings = 0, dict[str, ChildEnded]()
+    try:
+        code = await _use_when_ready(plan, folder, watch, use)
+    except Stopped:
+        code = INTERRUPTED
+    except ChildEnded as ended:
+        endings[ended.name] = ended
+    except ServingError as error:
+        print(f"twostep: {error}", file=sys.stderr)
+        code = 1
+    for farewell in watch.farewells:
+        endings.setdefault(farewell.name, farewell)
+    for ending in endings.values():
+        print(f"twostep: {ending}", file=sys.stderr)
+    return next((ending.exit_code for ending in endings.values()), code)
+
+
+async def _use_when_ready(plan: ClusterPlan, folder: Path, watch: Watch, use: Use) -> int:
+    async with AsyncExitStack() as stack:
+        with Console(stderr=True).status("starting") as status:
+
+            def report(reason: str) -> None:
+                status.update(Text(f"starting: {reason}"))
+
+            cluster = await stack.enter_async_context(running(plan, folder, watch, report))
+        return await use(cluster, watch)
+
+
+async def _serve(cluster: Cluster, watch: Watch) -> int:
+    nodes = ", ".join(f"{node.name} {node.grpc}" for node in (*cluster.prefill, *cluster.decode))
+    print(f"twostep serves at {cluster.url} ({nodes}; Ctrl-C stops)", flush=True)
+    with suppress(Stopped):
+        await watch.until(asyncio.Event().wait())
+    return 0

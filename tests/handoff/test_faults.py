@@ -1,0 +1,311 @@
+"""What breaks, and what the router and the next attempt see of it."""
+
+import asyncio
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from twostep.core.errors import (
+    Cancelled,
+    ChecksumMismatch,
+    DeadlineExceeded,
+    EngineFault,
+    NodeUnavailable,
+    StaleLeg,
+    TransferTimeout,
+)
+from twostep.core.ids import BlockId, NodeRef, RequestId, new_incarnation
+from twostep.core.request import Request
+from twostep.engine.kv_cache import HostKVCache
+from twostep.kv_transfer.local_transport import LocalFabric
+from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.proto import node_pb2 as pb
+from twostep.tests.handoff.gate import Gate
+from twostep.tests.handoff.pair import Pair, engine_config, running_pair
+from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
+from twostep.tests.handoff.solo import Solo
+
+A = RequestId("a")
+SMALL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL))
+
+
+class SpoilingFabric(LocalFabric):
+    """Flips a bit of whatever lands while it is told to; the probe is left alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spoils = False
+
+    def write(self, node: NodeRef, copies: list[tuple[int, int, int]], note: bytes) -> bool:
+        landed = super().write(node, copies, b"" if self.spoils else note)
+        if self.spoils:
+            address = copies[-1][1]
+            ctypes.c_uint8.from_address(address).value ^= 1
+        return landed
+
+
+async def granted(pair: Pair, name: str, **how: Any) -> tuple[Request, pb.Ticket]:
+    one = request(name, 100)
+    return one, (await pair.router.grant(one, **how)).ticket
+
+
+async def attempt(pair: Pair, number: int, **how: Any) -> pb.PrefillReply:
+    """Reserve and prefill request `a` once."""
+    return await pair.router.prefill(*await granted(pair, "a", attempt=number, **how))
+
+
+async def tick_until(pair: Pair, event: asyncio.Event) -> None:
+    """Let time pass second by second, and messages be delivered, until `event` is set."""
+    for _ in range(100):
+        pair.tick(advance_s=1.0)
+        try:
+            await asyncio.wait_for(event.wait(), timeout=0.005)
+        except TimeoutError:
+            continue
+        return
+    raise AssertionError("100 s went by in vain")
+
+
+def held_blocks(pair: Pair) -> tuple[int, ...]:
+    seat = pair.decode.parts.seats.find(A)
+    assert seat is not None
+    assert seat.reservation is not None
+    return seat.reservation.table
+
+
+async def test_a_spoiled_landing_byte_is_found_and_a_new_attempt_uses_the_same_blocks() -> None:
+    fabric = SpoilingFabric()
+    async with running_pair(MODEL, PREFILL, DECODE, fabric=fabric) as pair:
+        fabric.spoils = True
+        with pytest.raises(ChecksumMismatch):
+            await attempt(pair, 1)
+        blocks = held_blocks(pair)
+        assert pair.router.answer("a").tokens == []
+        fabric.spoils = False
+        one, ticket = await granted(pair, "a", attempt=2)
+        assert held_blocks(pair) == blocks
+        await pair.router.prefill(one, ticket)
+        answer = pair.router.answer("a", 2)
+        await answer.over.wait()
+        assert tuple(answer.tokens) == Solo(MODEL).answer(request("a", 100))[0]
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_block_that_rots_in_ps_cache_is_purged_and_computed_anew() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await pair.router.serve(request("a", 100))
+        memory = pair.prefill.parts.engine.runner.kv
+        assert isinstance(memory, HostKVCache)
+        memory.words[1, 0] ^= 1
+        pair.decode.parts.engine.purge(map(BlockId, range(64)))
+        again = request("a", 100)
+        with pytest.raises(ChecksumMismatch):
+            await attempt(pair, 2)
+        reply = await attempt(pair, 3)
+        assert reply.bill.cached_tokens == 0
+        answer = pair.router.answer("a", 3)
+        await answer.over.wait()
+        assert tuple(answer.tokens) == Solo(MODEL).answer(again)[0]
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_prefill_node_that_stands_still_is_reported_within_the_progress_deadline() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = asyncio.ensure_future(attempt(pair, 1))
+        await asyncio.to_thread(gate.reached.wait)
+        began = pair.clock.now
+        await tick_until(pair, pair.router.answer("a").over)
+        assert pair.clock.now < began + 1.5 * TIMERS.progress_s
+        answer = pair.router.answer("a")
+        assert isinstance(answer.error, TransferTimeout)
+        assert answer.error.retry_elsewhere
+        gate.open()
+        with pytest.raises(Cancelled):
+            await prefill
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_queueing_behind_others_is_progress() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, SMALL_PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefills = [asyncio.ensure_future(pair.router.prefill(*one)) for one in [await granted(pair, n) for n in "ab"]]
+        await asyncio.to_thread(gate.reached.wait)
+        await tick_until(pair, pair.router.answer("a").over)
+        assert not pair.router.answer("b").over.is_set()
+        gate.open()
+        await pair.router.answer("b").over.wait()
+        assert pair.router.answer("b").finish_reason == "length"
+        await asyncio.gather(*prefills, return_exceptions=True)
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_leg_that_p_gives_up_leaves_the_blocks_for_the_next_attempt() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = asyncio.ensure_future(attempt(pair, 1))
+        await asyncio.to_thread(gate.reached.wait)
+        pair.prefill.legs.stop(A, NodeUnavailable("this node must go"))
+        with pytest.raises(NodeUnavailable):
+            await prefill
+        gate.open()
+        blocks = held_blocks(pair)
+        one, ticket = await granted(pair, "a", attempt=2)
+        assert held_blocks(pair) == blocks
+        await pair.router.prefill(one, ticket)
+        answer = pair.router.answer("a", 2)
+        await answer.over.wait()
+        assert tuple(answer.tokens) == Solo(MODEL).answer(one)[0]
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_blocks_that_no_attempt_comes_for_are_freed_and_the_failure_is_reported() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = asyncio.ensure_future(attempt(pair, 1))
+        await asyncio.to_thread(gate.reached.wait)
+        pair.prefill.legs.stop(A, NodeUnavailable("this node must go"))
+        with pytest.raises(NodeUnavailable):
+            await prefill
+        gate.open()
+        await tick_until(pair, pair.router.answer("a").over)
+        assert isinstance(pair.router.answer("a").error, NodeUnavailable)
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_new_attempt_while_p_still_computes_the_old_one_takes_its_place() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        first = asyncio.ensure_future(attempt(pair, 1))
+        await asyncio.to_thread(gate.reached.wait)
+        second = asyncio.ensure_future(attempt(pair, 2))
+        with pytest.raises((StaleLeg, Cancelled)):
+            await first
+        gate.open()
+        await second
+        answer = pair.router.answer("a", 2)
+        await answer.over.wait()
+        assert tuple(answer.tokens) == Solo(MODEL).answer(request("a", 100))[0]
+        assert pair.router.answer("a", 1).tokens == []
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_prefill_node_that_was_started_anew_ends_what_its_earlier_life_was_sending() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await granted(pair, "a")
+        before = pair.prefill.parts.node
+        introduction = replace(pair.prefill.parts.book._introduction, node=NodeRef(before.id, new_incarnation()))
+        pair.decode.introduce(introduction)
+        assert held_blocks(pair)
+        with pytest.raises(NodeUnavailable):
+            await granted(pair, "b")
+        await tick_until(pair, pair.router.answer("a").over)
+        assert isinstance(pair.router.answer("a").error, NodeUnavailable)
+
+
+async def test_a_request_that_runs_out_of_time_ends_on_both_nodes() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = asyncio.ensure_future(attempt(pair, 1, remaining_s=5.0))
+        await asyncio.to_thread(gate.reached.wait)
+        pair.tick(advance_s=5.1)
+        await pair.router.answer("a").over.wait()
+        assert isinstance(pair.router.answer("a").error, DeadlineExceeded)
+        with pytest.raises((DeadlineExceeded, Cancelled)):
+            await prefill
+        gate.open()
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_requests_of_a_router_that_fell_silent_end_on_both_nodes() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = asyncio.ensure_future(attempt(pair, 1))
+        await asyncio.to_thread(gate.reached.wait)
+        assert await pair.router.heartbeat(1, A, RequestId("ghost"), lease_s=3.0) == (["ghost"], ["ghost"])
+        pair.tick(advance_s=2.9)
+        assert A in [seat.id for seat in pair.decode.parts.seats]
+        pair.tick(advance_s=0.2)
+        with pytest.raises(Cancelled):
+            await prefill
+        gate.open()
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_request_that_two_heartbeats_leave_out_ends() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await granted(pair, "a")
+        await pair.router.heartbeat(1)
+        assert A in [seat.id for seat in pair.decode.parts.seats]
+        await pair.router.heartbeat(2)
+        await pair.router.answer("a").over.wait()
+        assert pair.router.answer("a").finish_reason == "cancelled"
+
+
+async def test_a_draining_decode_node_admits_nothing_and_finishes_what_runs() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, decode_gate=gate) as pair:
+        gate.close()
+        one, ticket = await granted(pair, "a")
+        await pair.router.prefill(one, ticket)
+        draining = asyncio.ensure_future(pair.decode.drain())
+        await asyncio.to_thread(gate.reached.wait)
+        with pytest.raises(NodeUnavailable, match="draining"):
+            await granted(pair, "b")
+        assert (await pair.router.status())[1].not_ready_reason == "the node is draining"
+        assert not draining.done()
+        gate.open()
+        await draining
+        await pair.router.answer("a").over.wait()
+        assert tuple(pair.router.answer("a").tokens) == Solo(MODEL).answer(one)[0]
+        pair.require_clean()
+
+
+async def test_a_draining_prefill_node_admits_nothing_and_finishes_what_runs() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = asyncio.ensure_future(attempt(pair, 1))
+        other = await granted(pair, "b")
+        await asyncio.to_thread(gate.reached.wait)
+        draining = asyncio.ensure_future(pair.prefill.drain())
+        with pytest.raises(NodeUnavailable, match="draining"):
+            await pair.router.prefill(*other)
+        gate.open()
+        await prefill
+        await draining
+        await pair.router.cancel(RequestId("b"))
+
+
+async def test_an_engine_that_dies_ends_its_requests_and_takes_the_node_down() -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        await lose_decode_engine()
+    assert raised.group_contains(EngineFault, match="the device is gone")
+
+
+async def lose_decode_engine() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, decode_gate=gate) as pair:
+        gate.fail(EngineFault("the device is gone"))
+        await pair.router.prefill(*await granted(pair, "a"))
+        await pair.router.answer("a").over.wait()
+        assert isinstance(pair.router.answer("a").error, EngineFault)
+        await asyncio.Event().wait()

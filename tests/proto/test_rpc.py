@@ -1,0 +1,76 @@
+"""Errors cross a gRPC call as the class that was raised, whatever kind of call it is."""
+
+# ruff: noqa: N802 - the protocol's names
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from twostep.core.errors import DeadlineExceeded, NodeUnavailable, QueueFull
+from twostep.proto import node_pb2 as pb
+from twostep.proto import node_pb2_grpc
+from twostep.proto.rpc import new_server, open_channel, serving_errors
+
+pytestmark = pytest.mark.processes
+
+FULL = QueueFull("64 requests wait", param="messages", retry_after_s=1.5)
+
+
+class Refusing(node_pb2_grpc.NodeServicer, node_pb2_grpc.DecodeServicer):
+    async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.NodeDescription:
+        raise FULL
+
+    async def Status(self, request: pb.StatusRequest, context: object) -> pb.NodeStatus:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    async def Reserve(self, request: pb.ReserveRequest, context: object) -> AsyncIterator[pb.ReserveEvent]:
+        yield pb.ReserveEvent()
+        raise FULL
+
+
+@asynccontextmanager
+async def refusing() -> AsyncIterator[str]:
+    server = new_server()
+    node_pb2_grpc.add_NodeServicer_to_server(Refusing(), server)
+    node_pb2_grpc.add_DecodeServicer_to_server(Refusing(), server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        yield address
+    finally:
+        await server.stop(None)
+
+
+def same(error: QueueFull) -> bool:
+    return (error.message, error.param, error.retry_after_s) == (FULL.message, FULL.param, FULL.retry_after_s)
+
+
+async def test_a_refused_call_raises_what_the_other_side_raised() -> None:
+    async with refusing() as address, open_channel(address) as channel:
+        with pytest.raises(QueueFull) as caught, serving_errors("decode-0"):
+            await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=5)
+    assert same(caught.value)
+
+
+async def test_a_stream_that_fails_midway_raises_what_the_other_side_raised() -> None:
+    async with refusing() as address, open_channel(address) as channel:
+        events = node_pb2_grpc.DecodeStub(channel).Reserve(pb.ReserveRequest(), timeout=5)
+        assert await anext(aiter(events)) == pb.ReserveEvent()
+        with pytest.raises(QueueFull) as caught, serving_errors("decode-0"):
+            await anext(aiter(events))
+    assert same(caught.value)
+
+
+async def test_a_node_that_is_not_there_is_unavailable_by_its_name() -> None:
+    async with open_channel("127.0.0.1:9") as channel:
+        with pytest.raises(NodeUnavailable, match=r"^decode-0: UNAVAILABLE: "), serving_errors("decode-0"):
+            await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=5)
+
+
+async def test_a_call_that_takes_too_long_has_its_own_error() -> None:
+    async with refusing() as address, open_channel(address) as channel:
+        with pytest.raises(DeadlineExceeded, match=r"^decode-0 did not answer in time$"), serving_errors("decode-0"):
+            await node_pb2_grpc.NodeStub(channel).Status(pb.StatusRequest(), timeout=0.05)
