@@ -61,11 +61,10 @@ class GuardedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
-        self._sending_since = self.loop.time()
+        self._note_sending()
 
     def data_received(self, data: bytes) -> None:
-        if self._sending_since is None:
-            self._sending_since = self.loop.time()
+        self._note_sending()
         self._num_head_bytes += len(data)
         super().data_received(data)
         if self._num_head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
@@ -73,6 +72,8 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        # The end of one request and the beginning of the next may come in one piece.
+        self._note_sending()
         self._is_in_head = True
 
     def on_headers_complete(self) -> None:
@@ -92,6 +93,10 @@ class GuardedConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(InvalidRequest(f"not a valid HTTP request: {msg.lower()}"))
+
+    def _note_sending(self) -> None:
+        if self._sending_since is None:
+            self._sending_since = self.loop.time()
 
     def _is_sending_for(self, now: float) -> float:
         # While reading is paused it is the router that does not take the request.
