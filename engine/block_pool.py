@@ -3,7 +3,6 @@
 Not safe for threads by itself: the engine's lock guards it.
 """
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -84,7 +83,7 @@ class BlockPool:
         """Take `num_blocks` more blocks for `owner`. Raises ValueError, and takes nothing, when there are fewer."""
         if num_blocks > self.num_available:
             raise ValueError(f"{num_blocks} blocks wanted, {self.num_available} are available")
-        blocks = [self._take() for _ in range(num_blocks)]
+        blocks = self._take(num_blocks)
         self._reference(owner, blocks)
         return blocks
 
@@ -110,7 +109,7 @@ class BlockPool:
             del self._by_hash[known_as]
             if block in self._evictable:
                 del self._evictable[block]
-                heapq.heappush(self._free, block)
+                self._free.append(block)
 
     def _reference(self, owner: RequestId, blocks: Iterable[BlockId]) -> None:
         for block in blocks:
@@ -118,17 +117,22 @@ class BlockPool:
             self._owners[block] += (owner,)
             self._held[owner].append(block)
 
-    def _take(self) -> BlockId:
-        if self._free:
-            block = heapq.heappop(self._free)
-        else:
-            block, _ = self._evictable.popitem(last=False)
-            del self._by_hash[self._hashes.pop(block)]
-        self._generations[block] += 1
+    def _take(self, num_blocks: int) -> list[BlockId]:
+        self._free.sort()
+        blocks = self._free[:num_blocks]
+        del self._free[:num_blocks]
+        blocks += [self._evict() for _ in range(num_blocks - len(blocks))]
+        for block in blocks:
+            self._generations[block] += 1
+        return blocks
+
+    def _evict(self) -> BlockId:
+        block, _ = self._evictable.popitem(last=False)
+        del self._by_hash[self._hashes.pop(block)]
         return block
 
     def _give_back(self, block: BlockId) -> None:
         if block in self._hashes:
             self._evictable[block] = None
         else:
-            heapq.heappush(self._free, block)
+            self._free.append(block)

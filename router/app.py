@@ -51,8 +51,16 @@ class Pages:
         self._readiness.update(self._metrics)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    def _model_card(self) -> dict[str, str | int]:
-        return {"id": self._model.names[0], "object": "model", "created": self._started, "owned_by": "twostep"}
+    def _model_card(self) -> dict[str, str | int | None]:
+        # Benchmark clients load the tokenizer that `root` names.
+        return {
+            "id": self._model.names[0],
+            "object": "model",
+            "created": self._started,
+            "owned_by": "twostep",
+            "root": self._model.source,
+            "max_model_len": self._model.max_model_tokens,
+        }
 
 
 def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages, cors_origins: Collection[str] = ()) -> ASGIApp:

@@ -32,8 +32,10 @@ class RouterConfig:
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """TCP port of the HTTP server; 0 takes any free one."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """TCP port of the gRPC server; unset: the one after `port`, or any free one where that is 0."""
     address_file: Path | None = None
-    """Where to write `{"http": "host:port"}` as soon as the router listens."""
+    """Where to write `{"http": "host:port", "grpc": "host:port"}` as soon as the router listens."""
     lease_s: Seconds = 6.0
     """A node frees this router's requests after so long a silence. A heartbeat goes out every third of it."""
     node_lost_s: Seconds = 2.0
@@ -66,6 +68,11 @@ class RouterConfig:
     @property
     def heartbeat_s(self) -> float:
         return self.lease_s / 3
+
+    @property
+    def grpc_port_or_next(self) -> int:
+        """The port to bind for gRPC."""
+        return self.grpc_port if self.grpc_port is not None else self.port and self.port + 1
 
     @property
     def model_name(self) -> str:

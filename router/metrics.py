@@ -11,7 +11,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._counter("requests", "Chat completions by outcome: finish reason or error code", "outcome")
+        self.requests = self._counter("requests", "Requests by outcome: finish reason, ok or error code", "outcome")
         self.in_flight = Gauge("twostep_router_in_flight_requests", "Requests being served", registry=self.registry)
         self.bypass = self._counter("bypass", "Requests placed on a decode node alone", "reason")
         self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")

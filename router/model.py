@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from twostep.core.errors import NoReadyNode
 from twostep.router.openai.accept import ModelLimits, require_tokens
 from twostep.router.templates.conversation import Conversation, Renderer
 from twostep.router.tokenizer import Tokenizer
@@ -27,6 +28,14 @@ class ServedModel:
         self.limits = limits
         # One core is left to the event loop: many long prompts at once only wait for each other.
         self._encoders = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "encode")
+
+    @property
+    def max_model_tokens(self) -> int | None:
+        """How many tokens prompt and answer may have together; None while no decode node is ready."""
+        try:
+            return self.limits().max_model_tokens
+        except NoReadyNode:
+            return None
 
     async def encode(self, conversation: Conversation) -> tuple[int, ...]:
         """Return the tokens of a conversation. Raises InvalidRequest and Overloaded."""

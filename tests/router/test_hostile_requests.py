@@ -91,7 +91,7 @@ NESTED = {
 
 @pytest.mark.parametrize("body", NESTED.values(), ids=NESTED.keys())
 async def test_ten_megabytes_of_nested_json_are_refused(tmp_path: Path, body: bytes) -> None:
-    async with cluster(tmp_path, max_body_bytes=16 << 20) as running:
+    async with cluster(tmp_path, max_body_bytes=16 << 20, lease_s=10.0) as running:
         with peak_memory() as growth:
             reply = await running.http.post(PATH, content=body)
         assert reply.status_code in (400, 404)

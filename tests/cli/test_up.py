@@ -1,0 +1,118 @@
+"""`twostep up` with real programs and the fake model: how it serves, and how it ends."""
+
+import json
+import os
+import select
+import signal
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from twostep.cli.router_client import Answer, RouterClient
+from twostep.tests.cli.running import END_S, up
+
+pytestmark = pytest.mark.processes
+
+FAKE = ("--model", "fake")
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def ask(url: str) -> Answer:
+    answer = Answer()
+    with closing(RouterClient(url)) as client:
+        for _ in client.stream(QUESTION, answer, temperature=0, max_tokens=8, ignore_eos=True, bill=True):
+            pass
+    return answer
+
+
+def gone(pids: list[int]) -> bool:
+    """Return whether all these processes end in time."""
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if not select.select([descriptor], [], [], END_S)[0]:
+                return False
+        finally:
+            os.close(descriptor)
+    return True
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_stop_and_leaves_nothing_behind(signum: signal.Signals, tmp_path: Path) -> None:
+    with up(tmp_path, *FAKE) as cluster:
+        assert cluster.line.startswith("twostep serves at http://127.0.0.1:")
+        answer = ask(cluster.url)
+        assert (answer.finish_reason, answer.usage["completion_tokens"]) == ("length", 8)
+        assert (answer.bill["decode_computed_tokens"], answer.bill["decode_node"]) == (0, "decode-0")
+        assert answer.bill["bytes_moved"] > 0
+        children = cluster.children()
+        assert set(children) == {"prefill_node", "decode_node", "router"}
+        cluster.process.send_signal(signum)
+        assert cluster.ended() == (0, "")
+    assert gone(list(children.values()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_nodes_can_live_in_one_process(tmp_path: Path) -> None:
+    with up(tmp_path, *FAKE, "--transport", "local", "--prefill", "2", "--decode", "2") as cluster:
+        assert set(cluster.children()) == {"cli.one_process", "router"}
+        assert ask(cluster.url).bill["decode_computed_tokens"] == 0
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.ended() == (0, "")
+
+
+@pytest.mark.parametrize("victim", ["prefill_node", "decode_node", "router"])
+def test_a_child_that_is_killed_takes_the_command_down_with_its_name(victim: str, tmp_path: Path) -> None:
+    with up(tmp_path, *FAKE) as cluster:
+        children = cluster.children()
+        os.kill(children[victim], signal.SIGKILL)
+        code, complaint = cluster.ended()
+    name = {"prefill_node": "prefill-0", "decode_node": "decode-0", "router": "router"}[victim]
+    assert code == 1
+    assert complaint.startswith(f"twostep: {name} was killed by SIGKILL; its log, {tmp_path}/")
+    assert "Traceback" not in complaint
+    assert gone(list(children.values()))
+
+
+def test_a_command_that_is_killed_takes_its_children_along(tmp_path: Path) -> None:
+    with up(tmp_path, *FAKE) as cluster:
+        children = cluster.children()
+        cluster.process.kill()
+        assert gone(list(children.values()))
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with up(tmp_path, *FAKE, "--port", str(port)) as cluster:
+            assert cluster.line == ""
+            code, complaint = cluster.ended()
+    assert code == 2
+    expected = f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another host or port\n"
+    assert complaint == f"twostep: router: twostep.router: {expected}"
+
+
+def test_what_only_a_node_can_find_wrong_is_one_line(tmp_path: Path) -> None:
+    with up(tmp_path, *FAKE, "--set", "decode.model=fake:colour=red") as cluster:
+        assert cluster.line == ""
+        code, complaint = cluster.ended()
+    assert code == 2
+    assert complaint.startswith("twostep: decode-0: twostep-decode-node: model fake: unknown key colour: expected one of ")
+    assert complaint.count("\n") == 1
+
+
+def test_a_model_folder_that_is_none_is_one_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
+    with up(tmp_path, "--model", str(broken)) as cluster:
+        assert cluster.line == ""
+        code, complaint = cluster.ended()
+    assert code == 2
+    assert str(broken) in complaint
+    assert complaint.count("\n") == 1
