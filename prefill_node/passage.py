@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from twostep.core.bill import PrefillBill
-from twostep.core.errors import ChecksumMismatch, ServingError, StaleLeg, TransferFailed
+from twostep.core.errors import Cancelled, ChecksumMismatch, ServingError, StaleLeg, TransferFailed
 from twostep.core.ticket import TokenRange
 from twostep.engine.engine import Reservation
 from twostep.kv_transfer.pieces import Piece
@@ -33,6 +33,8 @@ class Passage:
             outcome = await self._hand_off(leg)
         except ServingError as error:
             outcome = error
+            if isinstance(error, Cancelled):
+                self._parts.free_watch.begin(leg.request_id, leg.stopped_at)
         drained = await self._drain(leg)
         self._give_back(leg)
         leg.over.set_result(outcome)
@@ -138,6 +140,7 @@ class Passage:
         leg.enter(Phase.ENDED)
         if leg.reservation:
             self._parts.engine.release(leg.request_id)
+        self._parts.free_watch.look()
         self._on_over(leg)
 
     async def _tell(self, leg: PrefillLeg, error: ServingError, *, drained: bool) -> None:
