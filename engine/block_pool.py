@@ -23,8 +23,8 @@ class Holding:
 class BlockPool:
     """`num_blocks` blocks. A block's reference count is its number of owners.
 
-    A freed block keeps its hash: it can be hit until it is reused. Blocks without a hash are reused first, lowest id
-    first, since neighbours travel in one write; then the findable ones, least recently freed first.
+    A freed block keeps its hash: it can be hit until it is reused. Blocks without a hash are reused first, then the findable
+    ones, least recently freed first. What is taken at once comes in ascending order: neighbours travel in one write.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -32,7 +32,7 @@ class BlockPool:
         self._generations = [0] * num_blocks
         self._hashes: dict[BlockId, BlockHash] = {}
         self._by_hash: dict[BlockHash, BlockId] = {}
-        self._free = [BlockId(block) for block in range(num_blocks)]
+        self._free = [BlockId(block) for block in reversed(range(num_blocks))]
         self._evictable: OrderedDict[BlockId, None] = OrderedDict()
         self._held: dict[RequestId, list[BlockId]] = {}
 
@@ -118,13 +118,10 @@ class BlockPool:
             self._held[owner].append(block)
 
     def _take(self, num_blocks: int) -> list[BlockId]:
-        self._free.sort()
-        blocks = self._free[:num_blocks]
-        del self._free[:num_blocks]
-        blocks += [self._evict() for _ in range(num_blocks - len(blocks))]
+        blocks = [self._free.pop() if self._free else self._evict() for _ in range(num_blocks)]
         for block in blocks:
             self._generations[block] += 1
-        return blocks
+        return sorted(blocks)
 
     def _evict(self) -> BlockId:
         block, _ = self._evictable.popitem(last=False)

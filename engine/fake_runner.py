@@ -13,6 +13,7 @@ import numpy as np
 
 from twostep.core.block_hash import HASH_SCHEME, SALT_RULE
 from twostep.core.digest import DIGEST_VERSION, Digests, Words, layer_coefficients, splitmix64, token_coefficients
+from twostep.core.errors import ConfigError
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Chunk, Draw
@@ -40,19 +41,20 @@ class FakeModel:
 
 
 class FakeRunner:
-    """Implements `Runner` with numpy alone.
+    """Implements `Runner` with numpy alone. Raises ConfigError when the configuration asks what the model cannot do.
 
     `on_run` is called with each batch before it is computed: tests pause there, or raise.
     """
 
     def __init__(self, model: FakeModel, config: EngineConfig, *, on_run: Callable[[Batch], None] | None = None) -> None:
         layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, config.block_tokens, config.dtype)
-        self.kv = HostKVCache(layout, max(1, config.kv_bytes // layout.block_bytes))
+        _require_feasible(model, config, layout)
+        self.kv = HostKVCache(layout, config.kv_bytes // layout.block_bytes)
         self.fingerprint = _fingerprint(model, layout)
         self.geometry = Geometry(
             block_tokens=config.block_tokens,
-            max_model_tokens=min(config.max_model_tokens or model.max_model_tokens, model.max_model_tokens),
-            layer_group=config.layer_group,
+            max_model_tokens=config.max_model_tokens or model.max_model_tokens,
+            layer_group=min(config.layer_group, model.num_layers),
             first_head=0,
             end_head=model.num_kv_heads,
         )
@@ -112,6 +114,15 @@ def _token_states(chunk: Chunk) -> Digests:
     """Return what the lowest layer knows of each token: its id and position, as uint64 [token]."""
     positions = np.arange(chunk.start, chunk.end, dtype=np.uint64)
     return splitmix64(np.asarray(chunk.tokens, dtype=np.uint64) ^ splitmix64(positions))
+
+
+def _require_feasible(model: FakeModel, config: EngineConfig, layout: KVLayout) -> None:
+    if config.kv_bytes < layout.block_bytes:
+        raise ConfigError(f"engine.kv_bytes = {config.kv_bytes} holds no block: one takes {layout.block_bytes} bytes")
+    if config.max_model_tokens and config.max_model_tokens > model.max_model_tokens:
+        raise ConfigError(
+            f"engine.max_model_tokens = {config.max_model_tokens}: this model takes {model.max_model_tokens} tokens"
+        )
 
 
 def _fingerprint(model: FakeModel, layout: KVLayout) -> Fingerprint:
