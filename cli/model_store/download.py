@@ -74,14 +74,14 @@ def _size(folder: Path) -> int:
 
 
 def _explain(errors: str) -> str:
-    """Return one line: what pip said last, and what to do when it could not reach an index."""
+    """Return one line: what to do, or what pip said last."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     if any("No module named pip" in line for line in lines):
         return f"{sys.executable} has no pip: run `{sys.executable} -m ensurepip`"
+    if any("(from versions: none)" in line for line in lines):
+        return "pip found it on no index that it could reach: check the network and pip's settings (PIP_INDEX_URL)"
     reason = next((line for line in reversed(lines) if line.startswith("ERROR:")), lines[-1] if lines else "pip failed")
-    is_offline = any("NewConnectionError" in line or "ConnectTimeout" in line or "resolve" in line for line in lines)
-    hint = "no package index can be reached: check the network, or pip's index settings (PIP_INDEX_URL)"
-    return hint if is_offline else reason.removeprefix("ERROR:").strip()
+    return reason.removeprefix("ERROR:").strip()
 
 
 def _sha256(path: Path) -> str:
