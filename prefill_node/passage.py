@@ -54,6 +54,7 @@ class Passage:
         request = leg.order.request
         finished = request.stop.finish_reason(token, len(request.output_tokens)) is not None
         report = await self._send_rest(leg, leg.outgoing, finished=finished)
+        sent_at = clock()
         leg.enter(Phase.AWAITING_ANSWER)
         cells = None if finished else self._cells(leg, reservation)
         done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished)
@@ -63,7 +64,8 @@ class Passage:
             queue_s=started_at - leg.arrived_at,
             compute_s=computed_at - started_at,
             transfer_s=report.transfer_s,
-            exposed_s=report.exposed_s,
+            # What ran while the first token was drawn is hidden too: a bill's parts must not overlap.
+            exposed_s=min(report.exposed_s, sent_at - computed_at),
             cached_tokens=reservation.cached_tokens,
             computed_tokens=len(request.tokens) - reservation.cached_tokens,
             bytes_sent=report.bytes_sent,

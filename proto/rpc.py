@@ -44,8 +44,8 @@ def open_channel(address: str) -> grpc.aio.Channel:
 
 def new_server(*, max_receive_bytes: int = MAX_MESSAGE_BYTES) -> grpc.aio.Server:
     """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`)."""
-    options = [*SERVER_OPTIONS, ("grpc.max_receive_message_length", max_receive_bytes)]
-    return grpc.aio.server(options=options, interceptors=[ErrorInterceptor()])
+    options = {**dict(SERVER_OPTIONS), "grpc.max_receive_message_length": max_receive_bytes}
+    return grpc.aio.server(options=list(options.items()), interceptors=[ErrorInterceptor()])
 
 
 async def abort_with(context: Context, error: ServingError) -> NoReturn:

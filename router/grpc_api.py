@@ -97,7 +97,8 @@ class ServingService(serving_pb2_grpc.ServingServicer):
                 return Prompt(await self._model.encode(conversation_of(chat_from_pb(request.chat))), "chat")
             case "tokens" if isinstance(request, pb.GenerateRequest):
                 return Prompt(tuple(request.tokens.ids), "tokens")
-        raise InvalidRequest("input: expected one of text, tokens or chat, found none", param="input")
+        possible = ", ".join(field.name for field in request.DESCRIPTOR.oneofs_by_name["input"].fields)
+        raise InvalidRequest(f"input: expected one of {possible}, found none", param="input")
 
     def _deltas(self, context: Context) -> OnPieces:
         async def write(pieces: Sequence[Piece]) -> None:

@@ -20,12 +20,13 @@ TEXT = b"Hello, world"
 
 @dataclass(slots=True)
 class Cluster:
-    """A running router. `http` speaks to it."""
+    """A running router. `http` speaks to it; `grpc` is the address of its other door."""
 
     prefill: list[FakePrefill]
     decode: list[FakeDecode]
     http: httpx.AsyncClient
     url: str
+    grpc: str
     stop: asyncio.Event
 
     @property
@@ -79,11 +80,12 @@ async def cluster(
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(config, stop))
     try:
-        url = await _listening(tmp_path / "router.json", serving)
+        told = await _listening(tmp_path / "router.json", serving)
+        url = f"http://{told['http']}"
         async with httpx.AsyncClient(base_url=url, timeout=20) as http:
             if is_ready:
                 await _until_ready(http)
-            yield Cluster(prefill, decode, http, url, stop)
+            yield Cluster(prefill, decode, http, url, told["grpc"], stop)
     finally:
         stop.set()
         await serving
@@ -122,14 +124,15 @@ async def until(condition: Callable[[], Awaitable[bool]], *, timeout_s: float = 
             await asyncio.sleep(0.005)
 
 
-async def _listening(path: Path, serving: "asyncio.Task[None]") -> str:
+async def _listening(path: Path, serving: "asyncio.Task[None]") -> dict[str, str]:
     async def is_there() -> bool:
         if serving.done():
             serving.result()
         return await asyncio.to_thread(path.exists)
 
     await until(is_there)
-    return f"http://{json.loads(await asyncio.to_thread(path.read_text))['http']}"
+    told: dict[str, str] = json.loads(await asyncio.to_thread(path.read_text))
+    return told
 
 
 async def _until_ready(http: httpx.AsyncClient) -> None:
