@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,7 +39,8 @@ def _run_pip(entry: CatalogueEntry, folder: Path, on_bytes: OnBytes) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
     # pip unpacks into its temporary folder: inside ours, its growth can be watched and nothing is left behind.
     temporary = folder / "pip"
-    temporary.mkdir(exist_ok=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     with subprocess.Popen(
         [*command, "--progress-bar=off", "--dest", str(folder), entry.requirement],
         env=os.environ | {"TMPDIR": str(temporary)},

@@ -175,6 +175,6 @@ def test_without_an_index_that_has_it_one_line_says_what_to_check(
 ) -> None:
     pip.setenv(*setting)
     assert main(["models", "pull", "tiny"]) == 2
-    complaint = capsys.readouterr().err.splitlines()[-1]
+    complaint = capsys.readouterr().err
     reason = "pip found it on no index that it could reach: check the network and pip's settings (PIP_INDEX_URL)"
-    assert complaint == f"twostep: cannot download {entry.requirement}: {reason}"
+    assert complaint == f"twostep: cannot download {entry.requirement}: {reason}\n"
