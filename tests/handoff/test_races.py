@@ -39,6 +39,10 @@ class Held:
         self.called.set()
         return held
 
+    async def resolved(self) -> None:
+        """Wait until the real results are there, held back."""
+        await asyncio.gather(*(asyncio.wrap_future(real) for real, _ in self._held))
+
     def let_go(self) -> None:
         for real, held in self._held:
             if error := real.exception(timeout=5):
@@ -64,6 +68,7 @@ async def test_a_cancel_that_overtakes_the_verdict_wins() -> None:
         verdict = hold(pair.decode.parts.receiver, "finish")
         prefill = await start_prefill(pair)
         await verdict.called.wait()
+        await verdict.resolved()
         pair.decode.reception.end(A, Cancelled("the client has gone"))
         verdict.let_go()
         with pytest.raises(ServingError):
