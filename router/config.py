@@ -42,8 +42,14 @@ class RouterConfig:
     """A decode node whose token stream cannot be opened again for so long is given up."""
     request_timeout_s: Seconds = 600.0
     """Absolute deadline of a request, from its arrival to its last token."""
+    client_send_s: Seconds = 30.0
+    """A client that has not sent its whole request after so long is answered with 408 and disconnected."""
     client_stall_s: Seconds = 30.0
     """A client that takes nothing for so long is disconnected."""
+    keep_alive_s: Seconds = 15.0
+    """A streamed reply that has nothing to say for so long says so, in a comment, lest a proxy ends it."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose web pages may read the replies, such as `https://chat.example.org`; `*` for all of them."""
     drain_s: Seconds = 30.0
     """How long requests in flight may go on after SIGTERM."""
     recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
@@ -54,6 +60,8 @@ class RouterConfig:
     """Requests served at once; one more is refused with 429."""
     max_body_bytes: Count = 4 << 20
     """Largest request body; a larger one is refused with 413."""
+    max_held_body_bytes: Count = 256 << 20
+    """Bodies held at once, from their first byte until their prompts are tokens; more are refused with 429."""
     max_buffered_tokens: Count = 1024
     """Tokens kept for a client that reads too slowly; beyond that its request is ended."""
 

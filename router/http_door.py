@@ -1,17 +1,13 @@
 """Opens and closes the HTTP front door: its port, its server, and what is let finish at the end."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import uvicorn
-from starlette.types import ASGIApp
-
 from twostep.core.errors import ConfigError
 from twostep.router.admission import Admission
-from twostep.router.config import RouterConfig
+from twostep.router.http_server import HttpServer
 
 
 @contextmanager
@@ -31,31 +27,8 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals alone: the program's own handlers set `stop`."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def run_http(
-    app: ASGIApp, listener: socket.socket, config: RouterConfig, stop: asyncio.Event, admission: Admission
-) -> None:
+async def run_http(server: HttpServer, listener: socket.socket, stop: asyncio.Event, admission: Admission) -> None:
     """Serve until `stop` is set, then let the requests in flight end, for the configured time at most."""
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    server = _Server(
-        uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, int(config.drain_s)),
-        )
-    )
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     try:

@@ -7,8 +7,8 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from twostep.router.admission import Admission
-from twostep.router.config import RouterConfig
-from twostep.router.http_edge import IDS, read_body
+from twostep.router.body import BodyReader
+from twostep.router.http_edge import IDS
 from twostep.router.metrics import Metrics
 from twostep.router.openai.event import Json
 from twostep.router.request_record import ClientGone, recorded
@@ -18,17 +18,17 @@ class JsonEndpoint:
     """The ASGI endpoint of `answer`. Raises ServingError."""
 
     def __init__(
-        self, answer: Callable[[bytes], Awaitable[Json]], admission: Admission, metrics: Metrics, config: RouterConfig
+        self, answer: Callable[[bytes], Awaitable[Json]], bodies: BodyReader, admission: Admission, metrics: Metrics
     ) -> None:
         self._answer = answer
         self._admission = admission
         self._metrics = metrics
-        self._max_body_bytes = config.max_body_bytes
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientGone), recorded(self._metrics, scope[IDS], scope["path"]) as record:
-            body = await read_body(scope, receive, limit=self._max_body_bytes)
-            with self._admission.admit():
-                reply = await self._answer(body)
+            async with self._bodies.read(scope, receive) as body:
+                with self._admission.admit():
+                    reply = await self._answer(body)
             record.outcome = "ok"
             await JSONResponse(reply)(scope, receive, send)

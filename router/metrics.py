@@ -17,7 +17,7 @@ class Metrics:
         self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")
         self.ignored = self._counter("ignored_messages", "Messages of nodes that were not taken", "why")
         self.missing_bills = self._counter("missing_bills", "Answers that ended before the node's last word", "node")
-        self.clients_gone = self._counter("clients_gone", "Requests ended because of their client", "why")
+        self.connections_ended = self._counter("connections_ended", "Connections ended because of their client", "why")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens served")
         self.cached_tokens = self._counter("cached_prompt_tokens", "Prompt tokens that nobody had to compute")
         self.completion_tokens = self._counter("completion_tokens", "Tokens answered")

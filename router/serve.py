@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
+from twostep.router.body import BodyReader
 from twostep.router.completions import Completions
 from twostep.router.config import RouterConfig, check
 from twostep.router.dispatch import Dispatcher
@@ -15,6 +16,7 @@ from twostep.router.generation import Generator
 from twostep.router.grpc_api import ServingService
 from twostep.router.grpc_door import grpc_door
 from twostep.router.http_door import listen, run_http
+from twostep.router.http_server import new_http_server
 from twostep.router.json_endpoint import JsonEndpoint
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -39,23 +41,24 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             generator = Generator(model, Dispatcher(pool, config, metrics), metrics, timeout_s=config.request_timeout_s)
             endpoints = _endpoints(model, generator, admission, metrics, config)
-            app = build_app(endpoints, Pages(model, readiness, metrics, started=started))
+            app = build_app(endpoints, Pages(model, readiness, metrics, started=started), config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
             async with grpc_door(config, service, readiness) as door, asyncio.TaskGroup() as doors:
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)
-                doors.create_task(run_http(app, listener, config, stop, admission))
+                doors.create_task(run_http(new_http_server(app, config, metrics), listener, stop, admission))
                 doors.create_task(door.serve(stop, admission, drain_s=config.drain_s))
 
 
 def _endpoints(
     model: ServedModel, generator: Generator, admission: Admission, metrics: Metrics, config: RouterConfig
 ) -> dict[str, ASGIApp]:
+    bodies = BodyReader(max_body_bytes=config.max_body_bytes, max_held_bytes=config.max_held_body_bytes)
     tokenization = Tokenization(model)
     return {
-        "/v1/chat/completions": Completions(Chat(), model, generator, admission, metrics, config),
-        "/v1/completions": Completions(PlainCompletion(), model, generator, admission, metrics, config),
-        "/tokenize": JsonEndpoint(tokenization.tokenize, admission, metrics, config),
-        "/detokenize": JsonEndpoint(tokenization.detokenize, admission, metrics, config),
+        "/v1/chat/completions": Completions(Chat(), model, generator, bodies, admission, metrics, config),
+        "/v1/completions": Completions(PlainCompletion(), model, generator, bodies, admission, metrics, config),
+        "/tokenize": JsonEndpoint(tokenization.tokenize, bodies, admission, metrics),
+        "/detokenize": JsonEndpoint(tokenization.detokenize, bodies, admission, metrics),
     }
 
 

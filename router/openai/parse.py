@@ -44,7 +44,7 @@ def read_fields(kind: type[W], values: Mapping[str, Any], neutral: Neutral) -> W
         request = kind.model_validate(values)
     except ValidationError as cause:
         raise _invalid(cause) from cause
-    if unknown := unknown_fields(values, kind.model_fields, neutral):
+    if log.isEnabledFor(logging.DEBUG) and (unknown := unknown_fields(values, kind.model_fields, neutral)):
         log.debug("unknown fields ignored", extra={"fields": [shorten(field) for field in unknown[:16]]})
     return request
 
