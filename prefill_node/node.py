@@ -59,9 +59,8 @@ class PrefillNode:
         pushes = Pushes(digests, layout.block_tokens, layout.num_layers)
         engine = Engine(runner, config.engine, clock=clock, on_layers=pushes.on_layers)
         background = Background()
-        introduction = Introduction(node, runner.fingerprint, runner.geometry, handoff_address, transport.name)
         book = DestinationBook(
-            introduction,
+            Introduction(node, runner.fingerprint, runner.geometry, handoff_address, transport.name),
             self._sender,
             HandshakeClient(self._channels, call_s=timers.call_s),
             background,
@@ -103,7 +102,12 @@ class PrefillNode:
             async with self.parts.background as background:
                 self._sender.start()
                 background.attend(self._follow_engine())
-                yield
+                try:
+                    yield
+                except EngineFault as fault:
+                    self.legs.stop_all(fault)
+                    await background.finish()
+                    raise
                 self.legs.stop_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
             await asyncio.to_thread(self._sender.stop)
