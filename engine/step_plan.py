@@ -1,7 +1,7 @@
 """Turns a batch into the tensors that every layer of one step shares: positions, KV slots, attention groups."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,42 +9,47 @@ from torch import Tensor
 
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Chunk
-from twostep.engine.kernels.reference import QUERY_ROWS
+from twostep.engine.kernels.reference import WHOLE_ROWS
 
 CHUNK_KEYS = 512
 """Keys of a chunk come in multiples of this many tokens, the tile of torch's CPU attention. With whole tiles a token's
 result does not depend on how its prompt was cut."""
-DECODE_KEYS = {torch.float32: CHUNK_KEYS, torch.bfloat16: 128, torch.float16: 128}
-"""The same for decodes. In the narrow types 128 measured as good as whole tiles, and reads less."""
+DECODE_KEYS = {torch.float32: CHUNK_KEYS, torch.bfloat16: 128}
+"""The same for decodes. In bfloat16 with heads of 64, 128 measured as exact as whole tiles, and reads less."""
+
+Masks = Mapping[int | None, Tensor]
+"""A mask for each window that the model's layers have; None is the window of those that see everything before them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkGroup:
-    """Consecutive tokens of one sequence: `rows` of the flat batch, see `attend_chunk` for the shapes."""
+    """Consecutive tokens of one sequence: `rows` of the flat batch, a mask for each window, see `attend_chunk`."""
 
     rows: slice
     head_blocks: Tensor
-    mask: Tensor
+    masks: Masks
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """Single tokens of sequences whose padded lengths are equal: `rows` [n], see `attend_decodes` for the shapes."""
+    """Single tokens of sequences whose padded lengths are equal: `rows` [n], masks as in a chunk, see `attend_decodes`."""
 
     rows: Tensor
     head_blocks: Tensor
-    mask: Tensor
+    masks: Masks
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step, flat: token `i` of the step stands in row `i`, chunk after chunk.
+    """One step, flat: token `i` of the step stands in row `i`, chunk after chunk, then rows of padding.
 
-    `tokens`, `positions` [row]; `slots` [row * kv_head] are the KV rows to write; `fresh_blocks` are those that this step
-    begins and does not fill; `draw_rows` are the rows whose logits are asked for, in the order of their chunks.
+    `tokens`, `positions` [row]; `slots` [token * kv_head] are the KV rows to write; `fresh_blocks` are those that this step
+    begins and does not fill; `draw_rows` are the rows whose logits are asked for, in the order of their chunks, then
+    padding: of `num_tokens` and `num_draws` on, rows mean nothing.
     """
 
     num_tokens: int
+    num_draws: int
     tokens: Tensor
     positions: Tensor
     slots: Tensor
@@ -55,28 +60,32 @@ class StepPlan:
 
 
 class StepPlanner:
-    """Plans steps over pools of one layout, on one device."""
+    """Plans steps over pools of one layout, on one device, for a model whose layers have these `windows`."""
 
-    def __init__(self, layout: KVLayout, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, layout: KVLayout, windows: Collection[int | None], dtype: torch.dtype, device: torch.device) -> None:
         self._layout = layout
+        self._windows = windows
         self._device = device
         self._decode_keys = DECODE_KEYS[dtype]
         self._heads = torch.arange(layout.num_kv_heads)
 
     def plan(self, batch: Batch) -> StepPlan:
-        positions = [position for chunk in batch.chunks for position in range(chunk.start, chunk.end)]
         starts = _starts(batch.chunks)
         draws = [start + len(chunk.tokens) - 1 for start, chunk in zip(starts, batch.chunks, strict=True) if chunk.draw]
         return StepPlan(
             num_tokens=batch.num_tokens,
-            tokens=self._tensor([token for chunk in batch.chunks for token in chunk.tokens]),
-            positions=self._tensor(positions),
+            num_draws=len(draws),
+            tokens=self._rows([token for chunk in batch.chunks for token in chunk.tokens]),
+            positions=self._rows([at for chunk in batch.chunks for at in range(chunk.start, chunk.end)]),
             slots=self._slots(batch.chunks),
             fresh_blocks=self._tensor([block for chunk in batch.chunks for block in self._fresh_blocks(chunk)]),
             decodes=self._decode_groups(batch.chunks, starts),
             chunks=self._chunk_groups(batch.chunks, starts),
-            draw_rows=self._tensor(draws),
+            draw_rows=self._rows(draws),
         )
+
+    def _rows(self, values: Sequence[int]) -> Tensor:
+        return self._tensor([*values, *[0] * (-len(values) % WHOLE_ROWS)])
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
@@ -106,7 +115,7 @@ class StepPlanner:
             DecodeGroup(
                 rows=self._tensor([starts[index] for index in members]),
                 head_blocks=self._head_blocks([chunks[index] for index in members], num_keys),
-                mask=self._mask([chunks[index].start for index in members], num_keys)[:, None, None],
+                masks=self._masks([chunks[index].start for index in members], num_keys, (1, 1)),
             )
             for num_keys, members in sorted(by_keys.items())
         )
@@ -116,11 +125,11 @@ class StepPlanner:
 
     def _chunk_group(self, chunk: Chunk, row: int) -> ChunkGroup:
         num_keys = _round_up(chunk.end, CHUNK_KEYS)
-        padded_end = chunk.start + _round_up(len(chunk.tokens), QUERY_ROWS)
+        padded_end = chunk.start + _round_up(len(chunk.tokens), WHOLE_ROWS)
         return ChunkGroup(
             rows=slice(row, row + len(chunk.tokens)),
             head_blocks=self._head_blocks([chunk], num_keys),
-            mask=self._mask(range(chunk.start, padded_end), num_keys),
+            masks=self._masks(range(chunk.start, padded_end), num_keys),
         )
 
     def _head_blocks(self, chunks: Sequence[Chunk], num_keys: int) -> Tensor:
@@ -129,10 +138,12 @@ class StepPlanner:
         tables = torch.tensor([_padded(chunk.blocks[: self._layout.num_blocks(chunk.end)], num_blocks) for chunk in chunks])
         return (tables[:, None, :] * self._layout.num_kv_heads + self._heads[:, None]).flatten().to(self._device)
 
-    def _mask(self, positions: Sequence[int], num_keys: int) -> Tensor:
-        """Return [query, key]: a query at a position sees the keys up to it. Keys cover whole blocks."""
+    def _masks(self, positions: Sequence[int], num_keys: int, inner: tuple[int, ...] = ()) -> Masks:
+        """Return masks [query, *inner, key]: a query at a position sees the last keys up to it. Keys cover whole blocks."""
         keys = torch.arange(self._layout.num_blocks(num_keys) * self._layout.block_tokens, device=self._device)
-        return keys <= self._tensor(positions)[:, None]
+        queries = self._tensor(positions).view(-1, *inner, 1)
+        past = keys <= queries
+        return {window: past if window is None else past & (keys > queries - window) for window in self._windows}
 
 
 def _starts(chunks: Sequence[Chunk]) -> list[int]:
