@@ -30,6 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(highlight=False)
 
     async def use(cluster: Cluster, watch: Watch) -> int:
+        programs = ", ".join(f"{name} is process {pid}" for name, pid in watch.pids().items())
+        console.print(programs, style="dim", markup=False, soft_wrap=True)
         answer = await watch.until(asyncio.to_thread(ask, cluster.url, arguments.question, console))
         evidence = await watch.until(gather_evidence(cluster))
         return show(answer, evidence, console)

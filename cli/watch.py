@@ -25,6 +25,10 @@ class Watch:
         self._children: list[Child] = []
         self._stop = asyncio.Event()
 
+    def pids(self) -> dict[str, int]:
+        """Return the process ids of the running children by name."""
+        return {child.name: child.pid for child in self._children}
+
     def listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGINT, signal.SIGTERM):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PrefillBill:
-    """P's part, in seconds, tokens and bytes. `exposed_s` is the transfer time left after the last layer was computed."""
+    """P's part, in seconds, tokens and bytes. `exposed_s` is the transfer time left after the first token was drawn."""
 
     queue_s: float
     compute_s: float

@@ -43,23 +43,23 @@ def token_coefficients(first_token: int, num_tokens: int) -> Digests:
     return splitmix64(positions | np.uint64(1 << 63)) | np.uint64(1)
 
 
+@lru_cache(maxsize=128)
+def layer_coefficients(first_layer: int, num_layers: int, num_heads: int, num_words: int, first_head: int = 0) -> Digests:
+    """Return the `word_coefficients` of consecutive layers as read-only uint64 [layer, head, word]."""
+    layers = range(first_layer, first_layer + num_layers)
+    coefficients = np.stack([word_coefficients(layer, num_heads, num_words, first_head) for layer in layers])
+    coefficients.setflags(write=False)
+    return coefficients
+
+
 def digest(words: Words, *, layer: int, first_token: int, first_head: int = 0) -> int:
     """Return the digest of `words` [head, token, word], whose first token stands at position `first_token`."""
-    num_heads, num_tokens, num_words = words.shape
-    by_word = word_coefficients(layer, num_heads, num_words, first_head)
-    by_token = token_coefficients(first_token, num_tokens)
-    per_token = np.einsum("htw,hw->t", words.astype(np.uint64), by_word)
-    return int(np.dot(per_token, by_token))
+    return int(digest_layers(words[None], first_layer=layer, first_token=first_token, first_head=first_head)[0])
 
 
-def digest_blocks(words: Words, by_token: Digests, *, first_layer: int, first_head: int = 0) -> Digests:
-    """Return the digests of many blocks in consecutive layers at once, as uint64 [block, layer].
-
-    `words` is [block, layer, head, token, word]; `by_token` [block, token] holds the `token_coefficients` of the blocks'
-    positions, 0 for a token that does not count.
-    """
-    _, num_layers, num_heads, _, num_words = words.shape
-    by_word = np.stack([word_coefficients(first_layer + i, num_heads, num_words, first_head) for i in range(num_layers)])
-    per_token = np.einsum("blhtw,lhw->blt", words.astype(np.uint64), by_word)
-    digests: Digests = np.einsum("blt,bt->bl", per_token, by_token)
-    return digests
+def digest_layers(words: Words, *, first_layer: int, first_token: int, first_head: int = 0) -> Digests:
+    """Return the digests of `words` [layer, head, token, word], consecutive layers from `first_layer` on, as uint64 [layer]."""
+    num_layers, num_heads, num_tokens, num_words = words.shape
+    by_word = layer_coefficients(first_layer, num_layers, num_heads, num_words, first_head)
+    per_token = np.einsum("lhtw,lhw->lt", words.astype(np.uint64), by_word)
+    return np.asarray(per_token @ token_coefficients(first_token, num_tokens))

@@ -39,6 +39,16 @@ class TooLarge(InvalidRequest):
     code, http_status = "request_too_large", 413
 
 
+class HeadersTooLarge(TooLarge):
+    code, http_status = "headers_too_large", 431
+
+
+class RequestTimeout(InvalidRequest):
+    """The client has not sent its whole request in time."""
+
+    code, http_status, grpc_status = "request_timeout", 408, "DEADLINE_EXCEEDED"
+
+
 class Conflict(ServingError):
     code, http_status, grpc_status = "conflict", 409, "ALREADY_EXISTS"
 

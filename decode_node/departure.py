@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 from twostep.core.errors import Cancelled, ServingError
-from twostep.core.ids import RequestId
 from twostep.core.request import FinishReason
 from twostep.decode_node.parts import Parts
 from twostep.decode_node.seat import ExpectedLeg, Seat
 from twostep.decode_node.tokens import Ended
 from twostep.kv_transfer.handoff import HandoffState
+from twostep.node.free_watch import FreeWatch
 from twostep.node.handoff_messages import Answer, Outcome
 
 
@@ -22,7 +22,7 @@ class Departure:
     def __init__(self, parts: Parts, on_room: Callable[[], None]) -> None:
         self._parts = parts
         self._on_room = on_room
-        self._freeing: dict[RequestId, float] = {}
+        self.free_watch = FreeWatch(parts.engine, parts.metrics, parts.clock)
 
     def end(self, seat: Seat, *, finish: FinishReason | None = None, error: ServingError | None = None) -> None:
         """End a request; the second end of the same one changes nothing. The router's stream gets the last word."""
@@ -37,7 +37,7 @@ class Departure:
         if seat.granted:
             self._tell(seat, finish, error, now)
         if isinstance(error, Cancelled):
-            self._freeing[seat.id] = now
+            self.free_watch.begin(seat.id, now)
         self._when_quiet(seat, lambda: self._release(seat))
 
     def drop_leg(self, seat: Seat, answer: Answer, *, drained: bool) -> None:
@@ -55,12 +55,6 @@ class Departure:
         self._when_quiet(seat, self._on_room)
         parts.background.spawn(self._return_extent(expected, seat.quiet, answer.reason, drained))
 
-    def look_for_freed(self) -> None:
-        """Note which cancelled requests' last blocks have become free; called after each engine step."""
-        now = self._parts.clock()
-        for request in [request for request in self._freeing if not self._parts.engine.knows(request)]:
-            self._parts.metrics.cancel_to_free.observe(now - self._freeing.pop(request))
-
     async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], reason: str, drained: bool) -> None:
         proven = drained or await self._parts.sources.abort(expected.leg, reason)
         await asyncio.shield(quiet)
@@ -70,7 +64,7 @@ class Departure:
     def _release(self, seat: Seat) -> None:
         self._parts.engine.release(seat.id)
         self._parts.seats.gone(seat.id)
-        self.look_for_freed()
+        self.free_watch.look()
         self._on_room()
 
     def _tell(self, seat: Seat, finish: FinishReason | None, error: ServingError | None, now: float) -> None:

@@ -103,7 +103,7 @@ class DecodeNode:
         try:
             async with self.parts.background as background:
                 self._receiver.start()
-                background.spawn(self._follow_engine())
+                background.attend(self._follow_engine())
                 yield
                 self._end_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
@@ -114,7 +114,8 @@ class DecodeNode:
 
     async def drain(self) -> None:
         """Admit nothing more and wait until the last request has gone, at most as long as the configuration allows."""
-        self.readiness.is_draining = self.reception.is_closed = True
+        self.readiness.is_draining = True
+        self.reception.close()
         self._advance()
         try:
             async with asyncio.timeout(self.parts.timers.drain_s):
@@ -131,7 +132,9 @@ class DecodeNode:
         return welcome
 
     def tick(self) -> None:
-        """Look at every timer."""
+        """Look at every timer. Raises EngineFault when no more KV can be received."""
+        if fault := self._receiver.fault:
+            raise EngineFault(f"this node can receive no more KV: {fault.message}") from fault
         parts, now = self.parts, self.parts.clock()
         for router, requests in parts.leases.expire().items():
             self._abandon(router, requests)
@@ -154,7 +157,7 @@ class DecodeNode:
             self._take_token(event)
         for request, error in result.faults:
             self.reception.end(request, error)
-        self.departure.look_for_freed()
+        self.departure.free_watch.look()
         self._advance()
 
     def _take_token(self, event: TokenEvent) -> None:
@@ -174,6 +177,7 @@ class DecodeNode:
         except EngineFault as fault:
             self.readiness.fault = fault
             self._end_all(fault)
+            await self.parts.background.finish()
             raise
 
     def _abandon(self, router: RouterId, requests: tuple[RequestId, ...]) -> None:

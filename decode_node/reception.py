@@ -53,7 +53,7 @@ class Reception:
         limits: Limits,
     ) -> None:
         self.line: Line[Seat] = Line(self._try_seat, parts.clock)
-        self.is_closed = False
+        self._is_closed = False
         self._parts = parts
         self._admission = admission
         self._departure = departure
@@ -81,6 +81,12 @@ class Reception:
     def growth_tokens(self) -> int:
         """Room for output that is reserved with each prompt."""
         return self._limits.growth_tokens
+
+    def close(self) -> None:
+        """Take nobody in any more; who still waits is told to go elsewhere."""
+        self._is_closed = True
+        for seat in list(self.line):
+            self._departure.end(seat, error=NodeUnavailable(f"{self._parts.node} is draining"))
 
     def end(self, request: RequestId, error: ServingError) -> bool:
         """End a request, in whatever phase; returns whether it was here."""
@@ -162,7 +168,7 @@ class Reception:
 
     def _require_acceptable(self, order: Order) -> None:
         parts, request = self._parts, order.request
-        if self.is_closed:
+        if self._is_closed:
             raise NodeUnavailable(f"{parts.node} is draining")
         if order.remaining_s <= 0:
             raise DeadlineExceeded(f"request {request.id} came after its deadline")

@@ -61,10 +61,7 @@ class SourceBook:
         node = introduction.node
         self._require_compatible(introduction)
         self._require_room(node)
-        self._remove(self._sources.get(node.id))
-        probe = self._landing.lend(self._probe_bytes, 1, 1, node)
-        if probe is None:
-            raise Overloaded("no landing space for a probe")
+        probe = self._place_for_probe(node)
         expires_at = self._clock() + INTRODUCED_S
         self._sources[node.id] = _Source(node, expires_at, address=introduction.handoff_address, probe=probe)
         return replace(self._welcome, probe_offset=probe.offset, probe_bytes=probe.num_bytes)
@@ -106,6 +103,17 @@ class SourceBook:
         for source in list(self._sources.values()):
             if source.expires_at < now and source.node not in in_use:
                 self._remove(source)
+
+    def _place_for_probe(self, node: NodeRef) -> LandingExtent:
+        """A node that tries again writes where it wrote before; what an earlier life has borrowed comes back unproven."""
+        known = self._current(node)
+        if known and known.probe:
+            return known.probe
+        self._remove(self._sources.get(node.id))
+        probe = self._landing.lend(self._probe_bytes, 1, 1, node)
+        if probe is None:
+            raise Overloaded("no landing space for a probe")
+        return probe
 
     def _expect(self, peer: Peer, expires_at: float) -> _Source:
         known = self._current(peer.node)

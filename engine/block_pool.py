@@ -3,7 +3,6 @@
 Not safe for threads by itself: the engine's lock guards it.
 """
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ class Holding:
 class BlockPool:
     """`num_blocks` blocks. A block's reference count is its number of owners.
 
-    A freed block keeps its hash: it can be hit until it is reused. Blocks without a hash are reused first, lowest id
-    first, since neighbours travel in one write; then the findable ones, least recently freed first.
+    A freed block keeps its hash: it can be hit until it is reused. Blocks without a hash are reused first, then the findable
+    ones, least recently freed first. What is taken at once comes in ascending order: neighbours travel in one write.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -33,7 +32,7 @@ class BlockPool:
         self._generations = [0] * num_blocks
         self._hashes: dict[BlockId, BlockHash] = {}
         self._by_hash: dict[BlockHash, BlockId] = {}
-        self._free = [BlockId(block) for block in range(num_blocks)]
+        self._free = [BlockId(block) for block in reversed(range(num_blocks))]
         self._evictable: OrderedDict[BlockId, None] = OrderedDict()
         self._held: dict[RequestId, list[BlockId]] = {}
 
@@ -84,7 +83,7 @@ class BlockPool:
         """Take `num_blocks` more blocks for `owner`. Raises ValueError, and takes nothing, when there are fewer."""
         if num_blocks > self.num_available:
             raise ValueError(f"{num_blocks} blocks wanted, {self.num_available} are available")
-        blocks = [self._take() for _ in range(num_blocks)]
+        blocks = self._take(num_blocks)
         self._reference(owner, blocks)
         return blocks
 
@@ -110,7 +109,7 @@ class BlockPool:
             del self._by_hash[known_as]
             if block in self._evictable:
                 del self._evictable[block]
-                heapq.heappush(self._free, block)
+                self._free.append(block)
 
     def _reference(self, owner: RequestId, blocks: Iterable[BlockId]) -> None:
         for block in blocks:
@@ -118,17 +117,19 @@ class BlockPool:
             self._owners[block] += (owner,)
             self._held[owner].append(block)
 
-    def _take(self) -> BlockId:
-        if self._free:
-            block = heapq.heappop(self._free)
-        else:
-            block, _ = self._evictable.popitem(last=False)
-            del self._by_hash[self._hashes.pop(block)]
-        self._generations[block] += 1
+    def _take(self, num_blocks: int) -> list[BlockId]:
+        blocks = [self._free.pop() if self._free else self._evict() for _ in range(num_blocks)]
+        for block in blocks:
+            self._generations[block] += 1
+        return sorted(blocks)
+
+    def _evict(self) -> BlockId:
+        block, _ = self._evictable.popitem(last=False)
+        del self._by_hash[self._hashes.pop(block)]
         return block
 
     def _give_back(self, block: BlockId) -> None:
         if block in self._hashes:
             self._evictable[block] = None
         else:
-            heapq.heappush(self._free, block)
+            self._free.append(block)

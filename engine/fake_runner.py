@@ -12,10 +12,10 @@ from hashlib import blake2b
 import numpy as np
 
 from twostep.core.block_hash import HASH_SCHEME, SALT_RULE
-from twostep.core.digest import DIGEST_VERSION, Digests, Words, splitmix64, token_coefficients, word_coefficients
+from twostep.core.digest import DIGEST_VERSION, Digests, Words, layer_coefficients, splitmix64, token_coefficients
+from twostep.core.errors import ConfigError
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.kv_layout import KVLayout
-from twostep.core.ticket import TokenRange
 from twostep.engine.batch import Batch, Chunk, Draw
 from twostep.engine.config import EngineConfig
 from twostep.engine.kv_cache import HostKVCache
@@ -41,23 +41,25 @@ class FakeModel:
 
 
 class FakeRunner:
-    """Implements `Runner` with numpy alone.
+    """Implements `Runner` with numpy alone. Raises ConfigError when the configuration asks what the model cannot do.
 
     `on_run` is called with each batch before it is computed: tests pause there, or raise.
     """
 
     def __init__(self, model: FakeModel, config: EngineConfig, *, on_run: Callable[[Batch], None] | None = None) -> None:
         layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, config.block_tokens, config.dtype)
-        self.kv = HostKVCache(layout, max(1, config.kv_bytes // layout.block_bytes))
+        _require_feasible(model, config, layout)
+        self.kv = HostKVCache(layout, config.kv_bytes // layout.block_bytes)
         self.fingerprint = _fingerprint(model, layout)
         self.geometry = Geometry(
             block_tokens=config.block_tokens,
-            max_model_tokens=min(config.max_model_tokens or model.max_model_tokens, model.max_model_tokens),
-            layer_group=config.layer_group,
+            max_model_tokens=config.max_model_tokens or model.max_model_tokens,
+            layer_group=min(config.layer_group, model.num_layers),
             first_head=0,
             end_head=model.num_kv_heads,
         )
         places = (model.num_layers, model.num_kv_heads, layout.head_token_bytes // 4)
+        self._by_word = layer_coefficients(0, *places)
         self._places = splitmix64(np.arange(np.prod(places), dtype=np.uint64)).reshape(places)
         self._model = model
         self._on_run = on_run
@@ -65,8 +67,9 @@ class FakeRunner:
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
         if self._on_run:
             self._on_run(batch)
-        time.sleep(self._model.step_s + self._model.token_s * batch.num_tokens)
-        seen = [self._seen(TokenRange(0, chunk.start), chunk) for chunk in batch.chunks]
+        if duration_s := self._model.step_s + self._model.token_s * batch.num_tokens:
+            time.sleep(duration_s)
+        seen = [self._seen(chunk.start, chunk) for chunk in batch.chunks]
         states = [_token_states(chunk) for chunk in batch.chunks]
         for first in range(0, self._model.num_layers, self.geometry.layer_group):
             layers = range(first, min(first + self.geometry.layer_group, self._model.num_layers))
@@ -75,19 +78,22 @@ class FakeRunner:
             on_layers(layers)
         return [self._draw(chunk, chunk.draw) if chunk.draw else None for chunk in batch.chunks]
 
-    def _seen(self, tokens: TokenRange, chunk: Chunk) -> Digests:
-        """Return a hash of the KV of `tokens` as it lies in the chunk's blocks, as uint64 [layer]."""
-        by_block = self.kv.digest(range(self._model.num_layers), tokens, chunk.blocks)
-        return np.asarray(by_block.sum(axis=1, dtype=np.uint64))
+    def _seen(self, num_tokens: int, chunk: Chunk) -> Digests:
+        """Return the digest of positions [0, `num_tokens`) as they lie in the chunk's blocks, as uint64 [layer]."""
+        num_blocks = self.kv.layout.num_blocks(num_tokens)
+        words = self.kv.words[:, chunk.blocks[:num_blocks]].astype(np.uint64)
+        by_token = token_coefficients(0, num_blocks * self.kv.layout.block_tokens)
+        by_token[num_tokens:] = 0
+        per_token = np.einsum("lbhtw,lhw->lbt", words, self._by_word)
+        return np.asarray(per_token.reshape(len(words), -1) @ by_token)
 
     def _write(self, layer: int, chunk: Chunk, seen: Digests, states: Digests) -> Digests:
         """Write one layer's KV of a chunk and return the states [token] of the layer above."""
         words = self._words(layer, states)
         blocks, offsets = np.divmod(np.arange(chunk.start, chunk.end), self.kv.layout.block_tokens)
         self.kv.words[layer][np.asarray(chunk.blocks)[blocks], :, offsets] = words
-        by_word = word_coefficients(layer, *words.shape[1:])
         by_token = token_coefficients(chunk.start, len(chunk.tokens))
-        per_token = np.einsum("thw,hw->t", words.astype(np.uint64), by_word) * by_token
+        per_token = np.einsum("thw,hw->t", words.astype(np.uint64), self._by_word[layer]) * by_token
         return splitmix64(states + seen[layer] + np.cumsum(per_token, dtype=np.uint64))
 
     def _words(self, layer: int, states: Digests) -> Words:
@@ -98,7 +104,7 @@ class FakeRunner:
         model = self._model
         if model.eos_after is not None and draw.index >= model.eos_after:
             return model.eos_id
-        seen = self._seen(TokenRange(0, chunk.end), chunk).tobytes()
+        seen = self._seen(chunk.end, chunk).tobytes()
         if draw.sampling.temperature > 0:
             seen += f"{draw.sampling.seed}:{draw.choice}:{draw.index}".encode()
         return int.from_bytes(blake2b(seen, digest_size=8).digest(), "little") % model.vocab_size
@@ -108,6 +114,15 @@ def _token_states(chunk: Chunk) -> Digests:
     """Return what the lowest layer knows of each token: its id and position, as uint64 [token]."""
     positions = np.arange(chunk.start, chunk.end, dtype=np.uint64)
     return splitmix64(np.asarray(chunk.tokens, dtype=np.uint64) ^ splitmix64(positions))
+
+
+def _require_feasible(model: FakeModel, config: EngineConfig, layout: KVLayout) -> None:
+    if config.kv_bytes < layout.block_bytes:
+        raise ConfigError(f"engine.kv_bytes = {config.kv_bytes} holds no block: one takes {layout.block_bytes} bytes")
+    if config.max_model_tokens and config.max_model_tokens > model.max_model_tokens:
+        raise ConfigError(
+            f"engine.max_model_tokens = {config.max_model_tokens}: this model takes {model.max_model_tokens} tokens"
+        )
 
 
 def _fingerprint(model: FakeModel, layout: KVLayout) -> Fingerprint:

@@ -3,22 +3,18 @@
 import ctypes
 import mmap
 from collections.abc import Sequence
-from math import gcd
+from itertools import pairwise
+from math import gcd, prod
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from twostep.core.digest import Digests, Words, digest_blocks, token_coefficients
+from twostep.core.digest import Digests, Words, digest_layers
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.landed_piece import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
-
-Indices = NDArray[np.intp]
-WORDS_AT_ONCE = 1 << 18
-"""How many words a digest widens to 64 bits at a time: 2 MiB, which stays in a core's cache."""
 
 
 class KVCache(Protocol):
@@ -66,61 +62,55 @@ class HostKVCache:
         if piece.missing.start % unit or piece.missing.end > len(table) * self.layout.block_tokens:
             raise ValueError(f"{piece.missing} does not fit a table of {len(table)} blocks in units of {unit} tokens")
         tokens = TokenRange(piece.tokens_of(piece.source_blocks[0]).start, piece.tokens_of(piece.source_blocks[-1]).end)
-        starts = range(tokens.start, tokens.end, unit)
-        for start in starts:
-            self._copy_unit(source, piece, TokenRange(start, min(start + unit, tokens.end)), table)
+        runs = _runs(tokens, unit)
+        for run in runs:
+            self._blocks_words(piece.layers, run, table)[...] = _landed_words(source, piece, run)
         if tokens.end == piece.missing.end:
             self._zero_tail(piece.layers, tokens.end, table)
-        by_unit = self._digest_units(piece.layers, tokens, starts, unit, table)
-        return np.add.reduceat(by_unit, range(0, len(starts), piece.source_block_tokens // unit), axis=1)
+        by_run = self._digest_runs(piece.layers, runs, table)
+        return np.add.reduceat(by_run, range(0, len(runs), piece.source_block_tokens // unit), axis=1)
 
     def digest(self, layers: range, tokens: TokenRange, table: Sequence[BlockId]) -> Digests:
-        size = self.layout.block_tokens
-        return self._digest_units(layers, tokens, range(tokens.start // size * size, tokens.end, size), size, table)
+        return self._digest_runs(layers, _runs(tokens, self.layout.block_tokens), table)
 
     def _landing_words(self, extent: MemoryRegion, piece: LandedPiece) -> Words:
         layout = self.layout
         num_words = layout.head_token_bytes // 4
         shape = (layout.num_layers, piece.num_slots, layout.num_kv_heads, piece.source_block_tokens, num_words)
-        if extent.num_bytes != 4 * np.prod(shape):
+        if extent.num_bytes != 4 * prod(shape):
             raise ValueError(f"an extent of {extent.num_bytes} bytes cannot have the shape {shape}")
         memory = memoryview((ctypes.c_char * extent.num_bytes).from_address(extent.address))
         return np.frombuffer(memory, np.uint32).reshape(shape)
 
-    def _copy_unit(self, source: Words, piece: LandedPiece, tokens: TokenRange, table: Sequence[BlockId]) -> None:
-        """Copy a run of tokens that crosses no block boundary on either side."""
-        source_block, source_at = divmod(tokens.start - piece.missing.start, piece.source_block_tokens)
-        block, at = divmod(tokens.start, self.layout.block_tokens)
-        layers = slice(piece.layers.start, piece.layers.stop)
-        landed = source[layers, source_block % piece.num_slots, :, source_at : source_at + len(tokens)]
-        self.words[layers, table[block], :, at : at + len(tokens)] = landed
+    def _blocks_words(self, layers: range, run: TokenRange, table: Sequence[BlockId]) -> Words:
+        """Return a view [layer, head, token, word] of a run of tokens that lies in one block."""
+        block, at = divmod(run.start, self.layout.block_tokens)
+        return self.words[layers.start : layers.stop, table[block], :, at : at + len(run)]
 
     def _zero_tail(self, layers: range, end: int, table: Sequence[BlockId]) -> None:
         block, at = divmod(end, self.layout.block_tokens)
         if at:
             self.words[layers.start : layers.stop, table[block], :, at:] = 0
 
-    def _digest_units(self, layers: range, tokens: TokenRange, starts: range, unit: int, table: Sequence[BlockId]) -> Digests:
-        """Return the digests of `tokens` in runs of `unit` positions that begin at `starts`, as uint64 [layer, run]."""
-        num_layers, num_blocks, num_heads, block_tokens, num_words = self.words.shape
-        pool = self.words.reshape(num_layers, num_blocks, num_heads, block_tokens // unit, unit, num_words)
-        firsts = np.asarray(starts, dtype=np.intp)
-        blocks = np.asarray(table, dtype=np.intp)[firsts // block_tokens]
-        parts = firsts % block_tokens // unit
-        by_token = _coefficients_within(tokens, firsts, unit)
-        digests = np.empty((len(firsts), len(layers)), dtype=np.uint64)
-        step = max(1, WORDS_AT_ONCE // (len(layers) * num_heads * unit * num_words))
-        for start in range(0, len(firsts), step):
-            some = slice(start, start + step)
-            words = pool[layers.start : layers.stop, blocks[some], :, parts[some]]
-            digests[some] = digest_blocks(words, by_token[some], first_layer=layers.start)
-        return digests.T
+    def _digest_runs(self, layers: range, runs: Sequence[TokenRange], table: Sequence[BlockId]) -> Digests:
+        """Return the digests of runs that lie in one block each, as uint64 [layer, run].
+
+        One run in all layers at a time: its words, widened to 64 bits, still fit a core's cache.
+        """
+        digests = np.empty((len(layers), len(runs)), dtype=np.uint64)
+        for i, run in enumerate(runs):
+            words = self._blocks_words(layers, run, table)
+            digests[:, i] = digest_layers(words, first_layer=layers.start, first_token=run.start)
+        return digests
 
 
-def _coefficients_within(tokens: TokenRange, firsts: Indices, unit: int) -> Digests:
-    """Return the token coefficients of runs of `unit` positions as [run, token], 0 outside of `tokens`."""
-    first = int(firsts[0]) if len(firsts) else 0
-    positions = firsts[:, None] + np.arange(unit)
-    inside = (positions >= tokens.start) & (positions < tokens.end)
-    coefficients = token_coefficients(first, len(firsts) * unit).reshape(len(firsts), unit)
-    return np.where(inside, coefficients, np.uint64(0))
+def _landed_words(source: Words, piece: LandedPiece, run: TokenRange) -> Words:
+    """Return a view [layer, head, token, word] of a run of tokens that lies in one of P's blocks."""
+    block, at = divmod(run.start - piece.missing.start, piece.source_block_tokens)
+    return source[piece.layers.start : piece.layers.stop, block % piece.num_slots, :, at : at + len(run)]
+
+
+def _runs(tokens: TokenRange, size: int) -> list[TokenRange]:
+    """Cut `tokens` at the multiples of `size`."""
+    edges = [tokens.start, *range((tokens.start // size + 1) * size, tokens.end, size), tokens.end]
+    return [TokenRange(start, end) for start, end in pairwise(edges) if start < end]

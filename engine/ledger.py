@@ -55,7 +55,7 @@ class BlockTable:
         total = len(self.owners)
         referenced = total - self.owners.count(())
         cached = sum(not self.owners[block] for block in self.hashes)
-        orphaned = sum(bool(owners) and not any(owner in alive for owner in owners) for owners in self.owners)
+        orphaned = sum(not any(owner in alive for owner in owners) for owners in filter(None, self.owners))
         return Census(total - referenced - cached, cached, referenced, orphaned, total)
 
     def holdings(self) -> dict[RequestId, tuple[BlockId, ...]]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from twostep.core.request import SamplingParams
 from twostep.engine.batch import Draw
 
 SAMPLER_VERSION = "gumbel:splitmix64:v1"
@@ -16,67 +17,73 @@ SAMPLER_VERSION = "gumbel:splitmix64:v1"
 _GAMMA = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
-_NUCLEUS_GUESS = 256
-"""How many of the largest probabilities are looked at before a whole row is sorted for top-p."""
+_NUCLEUS_GUESSES = (256, 4096)
+"""How many of the largest logits are looked at for top-p, before the whole row is sorted."""
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """Return one token for each row: int64 [row], for `logits` [row, vocab]. A greedy row costs an arg max."""
+    """Return one token for each row: int64 [row], for `logits` float32 [row, vocab]. A greedy row costs an arg max.
+
+    Drawn rows are worked on one at a time: on CPU a row stays in the cache (ten times as fast as a batch of 32), and what
+    is drawn cannot depend on other rows.
+    """
     tokens = logits.argmax(dim=-1)
     for row, draw in enumerate(draws):
         if draw.sampling.temperature > 0:
-            tokens[row] = _draw(logits[row].float() / draw.sampling.temperature, draw)
+            tokens[row] = _draw(logits[row], draw)
     return tokens
 
 
-def _draw(scaled: Tensor, draw: Draw) -> Tensor:
-    """Return the token drawn from `scaled` [vocab]. One row at a time: it stays in the cache, and no mate changes it."""
-    allowed = torch.nonzero(scaled >= threshold(scaled, draw)).squeeze(-1)
-    noise = gumbel(draw.sampling.seed, draw.choice, draw.index, allowed)
+def _draw(logits: Tensor, draw: Draw) -> Tensor:
+    # Against the largest logit: however low the temperature, nothing overflows.
+    scaled = (logits - logits.max()) / draw.sampling.temperature
+    allowed = allowed_tokens(scaled, draw.sampling)
+    noise = gumbel(draw, allowed)
     return allowed[(scaled[allowed] + noise).argmax()]
 
 
-def threshold(scaled: Tensor, draw: Draw) -> Tensor:
-    """Return the least logit that top-k, then top-p of what is left, and min-p allow.
+def allowed_tokens(scaled: Tensor, sampling: SamplingParams) -> Tensor:
+    """Return the tokens, int64 [n], that top-k, then top-p of what is left, and min-p allow; the largest of `scaled` is 0.
 
     Filters are thresholds, so that equal logits are kept or dropped together, whatever a sort makes of ties.
     """
-    sampling = draw.sampling
-    least = torch.full((), -torch.inf, device=scaled.device)
-    if 0 < sampling.top_k < scaled.shape[-1]:
-        least = scaled.topk(sampling.top_k).values[-1]
+    thresholds: list[Tensor] = []
+    if 0 < sampling.top_k < len(scaled):
+        thresholds.append(scaled.topk(sampling.top_k).values[-1])
     if sampling.top_p < 1:
-        least = torch.maximum(least, _nucleus(scaled.where(scaled >= least, -torch.inf), sampling.top_p))
+        left = scaled.where(scaled >= thresholds[0], -torch.inf) if thresholds else scaled
+        thresholds.append(_nucleus_end(left, sampling.top_p))
     if sampling.min_p > 0:
-        least = torch.maximum(least, scaled.max() + torch.tensor(sampling.min_p, device=scaled.device).log())
-    return least
+        thresholds.append(scaled.new_tensor(sampling.min_p).log())
+    if not thresholds:
+        return torch.arange(len(scaled), device=scaled.device)
+    return torch.nonzero(scaled >= torch.stack(thresholds).max()).squeeze(-1)
 
 
-def _nucleus(scaled: Tensor, top_p: float) -> Tensor:
-    """Return the last logit of the smallest set of largest ones whose probabilities sum to `top_p` or more."""
+def _nucleus_end(scaled: Tensor, top_p: float) -> Tensor:
+    """Return the least logit of the smallest set of largest ones whose probabilities sum to `top_p` or more."""
     total = scaled.logsumexp(-1)
-    for num in (_NUCLEUS_GUESS, scaled.shape[-1]):
-        largest = scaled.topk(min(num, scaled.shape[-1])).values
-        mass = (largest - total).exp().cumsum(-1)
-        reached = int((mass < top_p).sum())
-        if reached < len(largest):
-            return largest[reached]
+    for guess in (*_NUCLEUS_GUESSES, len(scaled)):
+        largest = scaled.topk(min(guess, len(scaled))).values
+        num_below = int(((largest - total).exp().cumsum(-1) < top_p).sum())
+        if num_below < len(largest):
+            return largest[num_below]
     return largest[-1]
 
 
-def gumbel(seed: int, choice: int, index: int, tokens: Tensor) -> Tensor:
-    """Return float32 Gumbel noise for `tokens` int64 [n], each number depending on its token id and on nothing else."""
-    key = draw_key(seed, choice, index)
-    bits = _mix(tokens * _signed(_GAMMA) + _signed(key))
+def gumbel(draw: Draw, tokens: Tensor) -> Tensor:
+    """Return float32 Gumbel noise for `tokens` int64 [n]: each number depends on the draw's seed, choice and index, and on
+    its token id, and on nothing else."""
+    bits = _mix(tokens * _signed(_GAMMA) + _signed(draw_key(draw)))
     # 53 bits as a float keep their relative precision near 0, where the smallest of many exponentials lies.
     uniform = ((bits >> 11) & ((1 << 53) - 1) | 1).float() * 2.0**-53
     return -(-torch.log1p(-uniform)).log()
 
 
-def draw_key(seed: int, choice: int, index: int) -> int:
+def draw_key(draw: Draw) -> int:
     """Return 64 bits that name one draw."""
     key = 0
-    for part in (seed, choice, index):
+    for part in (draw.sampling.seed, draw.choice, draw.index):
         key = _mix_int((key + part * _GAMMA + _GAMMA) & _mask(64))
     return key
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Chunk
-from twostep.engine.kernels.reference import QUERY_ROWS
+from twostep.engine.kernels.reference import WHOLE_ROWS
 
 CHUNK_KEYS = 512
 """Keys of a chunk come in multiples of this many tokens, the tile of torch's CPU attention. With whole tiles a token's
 result does not depend on how its prompt was cut."""
-DECODE_KEYS = {torch.float32: CHUNK_KEYS, torch.bfloat16: 128, torch.float16: 128}
-"""The same for decodes. In the narrow types 128 measured as good as whole tiles, and reads less."""
+DECODE_KEYS = {torch.float32: CHUNK_KEYS, torch.bfloat16: 128}
+"""The same for decodes. In bfloat16 with heads of 64, 128 measured as exact as whole tiles, and reads less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,15 @@ class DecodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step, flat: token `i` of the step stands in row `i`, chunk after chunk.
+    """One step, flat: token `i` of the step stands in row `i`, chunk after chunk, then rows of padding.
 
-    `tokens`, `positions` [row]; `slots` [row * kv_head] are the KV rows to write; `fresh_blocks` are those that this step
-    begins and does not fill; `draw_rows` are the rows whose logits are asked for, in the order of their chunks.
+    `tokens`, `positions` [row]; `slots` [token * kv_head] are the KV rows to write; `fresh_blocks` are those that this step
+    begins and does not fill; `draw_rows` are the rows whose logits are asked for, in the order of their chunks, then
+    padding: of `num_tokens` and `num_draws` on, rows mean nothing.
     """
 
     num_tokens: int
+    num_draws: int
     tokens: Tensor
     positions: Tensor
     slots: Tensor
@@ -64,19 +66,22 @@ class StepPlanner:
         self._heads = torch.arange(layout.num_kv_heads)
 
     def plan(self, batch: Batch) -> StepPlan:
-        positions = [position for chunk in batch.chunks for position in range(chunk.start, chunk.end)]
         starts = _starts(batch.chunks)
         draws = [start + len(chunk.tokens) - 1 for start, chunk in zip(starts, batch.chunks, strict=True) if chunk.draw]
         return StepPlan(
             num_tokens=batch.num_tokens,
-            tokens=self._tensor([token for chunk in batch.chunks for token in chunk.tokens]),
-            positions=self._tensor(positions),
+            num_draws=len(draws),
+            tokens=self._rows([token for chunk in batch.chunks for token in chunk.tokens]),
+            positions=self._rows([at for chunk in batch.chunks for at in range(chunk.start, chunk.end)]),
             slots=self._slots(batch.chunks),
             fresh_blocks=self._tensor([block for chunk in batch.chunks for block in self._fresh_blocks(chunk)]),
             decodes=self._decode_groups(batch.chunks, starts),
             chunks=self._chunk_groups(batch.chunks, starts),
-            draw_rows=self._tensor(draws),
+            draw_rows=self._rows(draws),
         )
+
+    def _rows(self, values: Sequence[int]) -> Tensor:
+        return self._tensor([*values, *[0] * (-len(values) % WHOLE_ROWS)])
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
@@ -116,7 +121,7 @@ class StepPlanner:
 
     def _chunk_group(self, chunk: Chunk, row: int) -> ChunkGroup:
         num_keys = _round_up(chunk.end, CHUNK_KEYS)
-        padded_end = chunk.start + _round_up(len(chunk.tokens), QUERY_ROWS)
+        padded_end = chunk.start + _round_up(len(chunk.tokens), WHOLE_ROWS)
         return ChunkGroup(
             rows=slice(row, row + len(chunk.tokens)),
             head_blocks=self._head_blocks([chunk], num_keys),

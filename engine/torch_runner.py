@@ -15,14 +15,15 @@ from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Draw
 from twostep.engine.config import EngineConfig
-from twostep.engine.kv_cache import HostKVCache
-from twostep.engine.memory_budget import MIB, MemoryLedger, available_host_bytes
+from twostep.engine.kv_cache import HostKVCache, KVCache
+from twostep.engine.memory_budget import MemoryLedger, available_host_bytes
 from twostep.engine.model_folder import ModelFolder, open_model_folder
 from twostep.engine.models.causal_lm import ModelFacts
 from twostep.engine.runner import Drawn, OnLayers
 from twostep.engine.sampler import SAMPLER_VERSION, sample
-from twostep.engine.step_plan import StepPlan, StepPlanner
-from twostep.engine.weights import load_model, num_bytes
+from twostep.engine.step_plan import StepPlanner
+from twostep.engine.torch_kv_cache import TorchKVCache
+from twostep.engine.weights import empty_model, load_weights, weight_bytes
 from twostep.engine.weights_digest import file_sha256, weights_digest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -36,64 +37,69 @@ class TorchRunner:
     def __init__(self, model_folder: Path, config: EngineConfig, device: str = "cpu") -> None:
         if config.num_threads:
             torch.set_num_threads(config.num_threads)
+        place, dtype = torch.device(device), DTYPES[config.dtype]
         folder = open_model_folder(model_folder)
-        dtype = DTYPES[config.dtype]
-        self._device = torch.device(device)
-        self._model = load_model(folder, dtype, self._device)
+        self._model = empty_model(folder)
         facts = self._model.facts
         layout = KVLayout(facts.num_layers, facts.num_kv_heads, facts.head_dim, config.block_tokens, config.dtype)
-        self._num_layers = facts.num_layers
-        self.kv = _host_kv(layout, config, num_bytes(self._model.as_module()))
-        words = torch.from_numpy(self.kv.words)
+        num_blocks = _num_blocks(layout, config, weight_bytes(self._model, dtype), place)
+        self.geometry = _geometry(config, facts, num_blocks)
+        load_weights(self._model, folder, dtype, place)
+        self.kv, words = _kv_cache(layout, num_blocks, place)
         self._pools = words.view(dtype).view(*words.shape[:-1], 2, facts.head_dim)
-        self._planner = StepPlanner(layout, dtype, self._device)
-        self.geometry = _geometry(config, facts, self.kv.num_blocks)
+        self._planner = StepPlanner(layout, dtype, place)
         self.fingerprint = _fingerprint(folder, facts, layout)
 
-    @torch.inference_mode()
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+        draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
+        drawn = iter(draw_tokens(self.logits(batch, on_layers), draws))
+        return [next(drawn) if chunk.draw else None for chunk in batch.chunks]
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
+        """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner.run`."""
         plan = self._planner.plan(batch)
         hidden, inputs = self._model.begin(plan)
-        for first in range(0, self._num_layers, self.geometry.layer_group):
-            layers = range(first, min(first + self.geometry.layer_group, self._num_layers))
+        for first in range(0, self._model.facts.num_layers, self.geometry.layer_group):
+            layers = range(first, min(first + self.geometry.layer_group, self._model.facts.num_layers))
             for layer in layers:
                 hidden = self._model.run_layer(layer, hidden, inputs, self._pools[layer])
             on_layers(layers)
-        return self._draw(batch, plan, hidden)
-
-    def _draw(self, batch: Batch, plan: StepPlan, hidden: Tensor) -> list[Drawn]:
-        draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
-        if not draws:
-            return [None] * len(batch.chunks)
-        drawn = iter(draw_tokens(self._model.logits(hidden[plan.draw_rows]).float(), draws))
-        return [next(drawn) if chunk.draw else None for chunk in batch.chunks]
+        if not plan.num_draws:
+            return hidden.new_empty((0, self.fingerprint.vocab_size), dtype=torch.float32)
+        return self._model.logits(hidden[plan.draw_rows])[: plan.num_draws].float()
 
 
 def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFault]:
     """Return a token for each row of `logits` [row, vocab], or a RequestFault for a row that is not all numbers."""
-    is_sound = logits.isfinite().all(dim=-1).tolist()
-    tokens = sample(logits.nan_to_num(), draws).tolist() if not all(is_sound) else sample(logits, draws).tolist()
+    # One pass: a single NaN or infinity makes its row's sum one too.
+    is_sound = logits.sum(dim=-1).isfinite().tolist()
+    tokens = sample(logits if all(is_sound) else logits.nan_to_num(), draws).tolist()
     return [
         token if sound else RequestFault("the model gave logits that are no numbers (NaN or infinite)")
         for token, sound in zip(tokens, is_sound, strict=True)
     ]
 
 
-def _host_kv(layout: KVLayout, config: EngineConfig, weight_bytes: int) -> HostKVCache:
+def _num_blocks(layout: KVLayout, config: EngineConfig, weights: int, device: torch.device) -> int:
+    """Return how many KV blocks `engine.kv_bytes` holds. Raises ConfigError when none, or when memory does not suffice."""
     num_blocks = config.kv_bytes // layout.block_bytes
     if not num_blocks:
         raise ConfigError(f"engine.kv_bytes = {config.kv_bytes} holds no block: one takes {layout.block_bytes} bytes")
-    ledger = MemoryLedger(weight_bytes, num_blocks * layout.block_bytes, available_host_bytes() + weight_bytes)
+    available = available_host_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+    ledger = MemoryLedger(weights, num_blocks * layout.block_bytes, available)
     ledger.require_fit()
-    log.info(
-        "memory: weights %d MiB, KV %d MiB (%d blocks of %d tokens), available %d MiB",
-        ledger.weights // MIB,
-        ledger.kv // MIB,
-        num_blocks,
-        layout.block_tokens,
-        ledger.available // MIB,
-    )
-    return HostKVCache(layout, num_blocks)
+    log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
+    return num_blocks
+
+
+def _kv_cache(layout: KVLayout, num_blocks: int, device: torch.device) -> tuple[KVCache, Tensor]:
+    """Return the cache and its words as a tensor that shares its memory."""
+    if device.type == "cpu":
+        host = HostKVCache(layout, num_blocks)
+        return host, torch.from_numpy(host.words)
+    cache = TorchKVCache(layout, num_blocks, device)
+    return cache, cache.words
 
 
 def _geometry(config: EngineConfig, facts: ModelFacts, num_blocks: int) -> Geometry:

@@ -14,14 +14,18 @@ from twostep.engine.models.causal_lm import CausalLM
 from twostep.engine.models.registry import build_model
 
 
-def load_model(folder: ModelFolder, dtype: torch.dtype, device: torch.device) -> CausalLM:
-    """Build the folder's model with its weights, stored as `dtype` on `device`.
+def empty_model(folder: ModelFolder) -> CausalLM:
+    """Build the folder's model without memory for its weights. Raises ConfigError when config.json is not understood."""
+    with torch.device("meta"):
+        return build_model(folder.config)
+
+
+def load_weights(model: CausalLM, folder: ModelFolder, dtype: torch.dtype, device: torch.device) -> None:
+    """Give an empty model its weights, stored as `dtype` on `device`.
 
     Raises ConfigError when a tensor is missing, has another shape than config.json says, or has no place in the model: a
     tensor that is left out would change every answer.
     """
-    with torch.device("meta"):
-        model = build_model(folder.config)
     unread = set(folder.tensor_files) - model.ignored
     with _open_files(folder) as files:
         for name, parameter in list(model.as_module().named_parameters()):
@@ -33,7 +37,6 @@ def load_model(folder: ModelFolder, dtype: torch.dtype, device: torch.device) ->
             _assign(model.as_module(), name, loaded.to(device=device, dtype=dtype))
             unread.difference_update(sources)
     _refuse_unread({name for name in unread if not name.endswith("rotary_emb.inv_freq")}, folder)
-    return model
 
 
 def source_names(name: str, packed: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -42,9 +45,9 @@ def source_names(name: str, packed: Mapping[str, tuple[str, ...]]) -> list[str]:
     return [".".join((*path, part, kind)) for part in packed.get(module, (module,))]
 
 
-def num_bytes(module: nn.Module) -> int:
-    """Return the size of the module's parameters."""
-    return sum(parameter.nbytes for parameter in module.parameters())
+def weight_bytes(model: CausalLM, dtype: torch.dtype) -> int:
+    """Return the size of the model's parameters, stored as `dtype`."""
+    return dtype.itemsize * sum(parameter.numel() for parameter in model.as_module().parameters())
 
 
 def _resolve(name: str, folder: ModelFolder) -> str:

@@ -1,4 +1,4 @@
-"""Owns the tasks of a node that outlive a call: one that fails, fails the node; on leaving they are cancelled."""
+"""Owns the tasks of a node that outlive a call: one that fails, fails the node; on leaving they are finished or cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,14 +6,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
+FINISH_S = 2.0
+"""How long errands may take to finish when the node stops; a peer that is gone must not keep it."""
 
 
 class Background:
-    """An asyncio.TaskGroup whose remaining tasks are cancelled, not waited for, when its body ends."""
+    """A TaskGroup of two kinds of tasks: errands, which end by themselves, and attendants, which are cancelled at the end."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._errands: set[asyncio.Task[Any]] = set()
+        self._attendants: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -22,13 +25,29 @@ class Background:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        try:
+            if error is None:
+                await self.finish()
+        finally:
+            for task in self._errands | self._attendants:
+                task.cancel()
+            await self._group.__aexit__(kind, error, trace)
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run `work` as a task of this node."""
+    def spawn(self, errand: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run an errand: something that has to be done even if its cause is over."""
+        return self._start(errand, self._errands)
+
+    def attend(self, attendant: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something that goes on for as long as the node lives, or until it is cancelled."""
+        return self._start(attendant, self._attendants)
+
+    async def finish(self) -> None:
+        """Wait until the errands are done, a bounded time."""
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=FINISH_S)
+
+    def _start(self, work: Coroutine[Any, Any, T], kind: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
         task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        kind.add(task)
+        task.add_done_callback(kind.discard)
         return task

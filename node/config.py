@@ -1,35 +1,41 @@
 """The configuration that both node programs share."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from twostep.core.config import config
 from twostep.engine.config import EngineConfig
+
+Seconds = Annotated[float, Field(gt=0)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Count = Annotated[int, Field(gt=0)]
 
 
 @config
 class Timers:
     """How long a node waits for others, in seconds. Time is for liveness; no memory is reused because of it alone."""
 
-    lease_s: float = 10.0
+    lease_s: Seconds = 10.0
     """A router that was silent for this long has abandoned its requests; routers may ask for another value."""
-    progress_s: float = 30.0
+    progress_s: Seconds = 30.0
     """A handoff whose other side shows no progress for this long has failed."""
-    retry_s: float = 3.0
+    retry_s: Seconds = 3.0
     """How long a decode node keeps the blocks of a request whose prefill failed for the router's next attempt."""
-    call_s: float = 5.0
+    call_s: Seconds = 5.0
     """The deadline of one call to a peer; calls that must arrive are repeated."""
-    handshake_s: float = 20.0
+    handshake_s: Seconds = 20.0
     """The deadline of one handshake with a peer."""
-    handshake_retry_s: float = 2.0
+    handshake_retry_s: Seconds = 2.0
     """The pause after a handshake that failed."""
-    landing_cooldown_s: float = 60.0
+    landing_cooldown_s: Seconds = 60.0
     """How long landing space rests when nobody can prove that all writes to it are done."""
-    stall_s: float = 60.0
+    stall_s: Seconds = 60.0
     """A node whose engine has work but finishes no step for this long is not ready."""
-    drain_s: float = 120.0
+    drain_s: Seconds = 120.0
     """How long a node that was told to stop lets running requests finish."""
-    tick_s: float = 0.25
+    tick_s: Seconds = 0.25
     """How often timers are looked at."""
 
 
@@ -41,9 +47,9 @@ class NodeConfig:
     """A Hugging Face model folder, or `fake`."""
     host: str = "127.0.0.1"
     """The address to listen on."""
-    port: int = 0
+    port: Port = 0
     """The gRPC port; 0 takes any free one."""
-    metrics_port: int = 0
+    metrics_port: Port = 0
     """The port of the Prometheus endpoint; 0 takes any free one."""
     advertise_host: str = ""
     """The host under which peers reach this node; by default `host`, or this machine's address when that is a wildcard."""
@@ -53,9 +59,9 @@ class NodeConfig:
     """A name no other node has; by default the environment's POD_UID, else made of host name, process id and chance."""
     transport: Literal["nixl", "local"] = "nixl"
     """What carries KV between nodes; `local` joins nodes of one process only."""
-    max_queued: int = 256
+    max_queued: Count = 256
     """Requests that may wait for memory; one more is refused."""
-    max_peers: int = 1024
+    max_peers: Count = 1024
     """Peers that are remembered; one more is not met."""
     engine: EngineConfig = EngineConfig()
     timers: Timers = Timers()

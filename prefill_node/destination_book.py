@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twostep.core.clock import Clock
-from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, TransferFailed, Unsupported
+from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, StaleLeg, TransferFailed, Unsupported
 from twostep.core.ids import NodeId, NodeRef
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.transport import PeerLanding
@@ -38,6 +38,8 @@ class _Destination:
     stage: PeerStage = PeerStage.HANDSHAKING
     reason: str = ""
     bytes_per_s: float = 0.0
+    registration: int = 0
+    checked_at: float = 0.0
     task: asyncio.Task[None] | None = None
 
 
@@ -90,6 +92,14 @@ class DestinationBook:
             destination.stage, destination.reason = PeerStage.HANDSHAKING, reason
             self._shake_hands(destination)
 
+    def look(self) -> None:
+        """Ask proven nodes now and then whether they still know this one: they may have forgotten it. For the timer."""
+        now = self._clock()
+        for destination in self._destinations.values():
+            if destination.stage is PeerStage.PROVEN and now - destination.checked_at > self._timers.handshake_s:
+                destination.checked_at = now
+                self._background.spawn(self._check(destination))
+
     def states(self) -> tuple[PeerState, ...]:
         return tuple(self._state(destination) for destination in self._destinations.values())
 
@@ -115,14 +125,14 @@ class DestinationBook:
         return self._state(destination)
 
     def _shake_hands(self, destination: _Destination) -> None:
-        destination.task = self._background.spawn(self._prove(destination))
+        destination.task = self._background.attend(self._prove(destination))
 
     async def _prove(self, destination: _Destination) -> None:
         """Try until the node is proven, or refuses for good."""
         while True:
             try:
                 async with asyncio.timeout(self._timers.handshake_s):
-                    destination.bytes_per_s = await self._handshake(destination.peer)
+                    await self._handshake(destination)
             except HOPELESS as error:
                 destination.stage, destination.reason = PeerStage.FAILED, error.message
                 return
@@ -132,13 +142,25 @@ class DestinationBook:
                 destination.stage = PeerStage.FAILED
                 destination.reason = f"no handshake within {self._timers.handshake_s:g} s"
             else:
-                destination.stage, destination.reason = PeerStage.PROVEN, ""
+                destination.stage, destination.reason, destination.checked_at = PeerStage.PROVEN, "", self._clock()
                 return
             await asyncio.sleep(self._timers.handshake_retry_s)
 
-    async def _handshake(self, peer: Peer) -> float:
-        """Introduce this node, connect, write a probe and wait until it is seen; returns the measured bytes/s."""
-        own, node, address = self._introduction, peer.node, peer.handoff_address
+    async def _check(self, destination: _Destination) -> None:
+        node, address = destination.peer.node, destination.peer.handoff_address
+        try:
+            knows_us = await self._calls.probe(address, self._introduction.node, destination.registration, b"")
+        except StaleLeg:
+            knows_us = False
+        except ServingError:
+            # It does not answer: its own state, not this node's. Legs towards it have their timers.
+            return
+        if not knows_us:
+            self.doubt(node, f"{node} has forgotten this node")
+
+    async def _handshake(self, destination: _Destination) -> None:
+        """Introduce this node, connect, write a probe and wait until it is seen."""
+        own, node, address = self._introduction, destination.peer.node, destination.peer.handoff_address
         welcome = await self._calls.hello(address, own)
         if welcome.node != node:
             raise NodeUnavailable(f"{address} is {welcome.node}, not {node}")
@@ -148,7 +170,8 @@ class DestinationBook:
         probe = await asyncio.wrap_future(self._sender.probe(node, welcome.probe_offset, welcome.probe_bytes))
         for pause_s in LOOK_AGAIN_S:
             if await self._calls.probe(address, own.node, welcome.registration, probe.digest):
-                return probe.bytes_per_s
+                destination.bytes_per_s, destination.registration = probe.bytes_per_s, welcome.registration
+                return
             await asyncio.sleep(pause_s)
         raise TransferFailed(f"the probe was written, but {node} does not see it")
 

@@ -53,7 +53,7 @@ class PrefillLeg:
         loop = asyncio.get_running_loop()
         self.order = order
         self.ticket = order.ticket
-        self.arrived_at = self.since = clock()
+        self.arrived_at = self.since = self.stopped_at = clock()
         self.deadline = self.arrived_at + order.ticket.remaining_s
         self.phase = Phase.QUEUED
         self.position = 0
@@ -88,6 +88,7 @@ class PrefillLeg:
         """Make the leg end at its next wait. The first reason stands; with `tell` unset the decode node knows already."""
         self.must_tell = self.must_tell and tell
         if not self._reason.done():
+            self.stopped_at = self._clock()
             self._reason.set_result(reason)
 
     async def unless_stopped(self, work: Awaitable[T]) -> T:

@@ -91,6 +91,12 @@ class Legs:
         self.advance()
         return bool(legs)
 
+    def stop_waiting(self, reason: ServingError) -> None:
+        """End the legs that have no blocks yet."""
+        for leg in list(self.line):
+            leg.stop(reason)
+        self.advance()
+
     def stop_all(self, reason: ServingError) -> None:
         for leg in self:
             leg.stop(reason)
@@ -108,6 +114,7 @@ class Legs:
                 leg.first_token.set_result(event.token)
         for request, error in result.faults:
             self.stop(request, error)
+        self._parts.free_watch.look()
         self.advance()
 
     def watch(self) -> None:

@@ -16,8 +16,9 @@ from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.calls import Channels
 from twostep.node.engine_feed import EngineFeed
+from twostep.node.free_watch import FreeWatch
 from twostep.node.gauges import observe_engine
-from twostep.node.handoff_messages import Introduction
+from twostep.node.handoff_messages import AbortState, Introduction
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
@@ -26,7 +27,7 @@ from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.control import PrefillControl
 from twostep.prefill_node.destination_book import DestinationBook
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
-from twostep.prefill_node.leg import Prefilled, PrefillOrder
+from twostep.prefill_node.leg import Prefilled, PrefillLeg, PrefillOrder
 from twostep.prefill_node.legs import Legs
 from twostep.prefill_node.parts import MAX_ANSWERS, Parts
 from twostep.prefill_node.progress import Progress
@@ -80,6 +81,7 @@ class PrefillNode:
             aborts=Answers(MAX_ANSWERS),
             background=background,
             metrics=metrics,
+            free_watch=FreeWatch(engine, metrics, clock),
             timers=timers,
             clock=clock,
         )
@@ -100,7 +102,7 @@ class PrefillNode:
         try:
             async with self.parts.background as background:
                 self._sender.start()
-                background.spawn(self._follow_engine())
+                background.attend(self._follow_engine())
                 yield
                 self.legs.stop_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
@@ -113,10 +115,7 @@ class PrefillNode:
 
         The leg goes on when the caller leaves: the router's heartbeat keeps it alive, not its connection.
         """
-        leg = self.legs.find(order.ticket.leg)
-        if leg is None:
-            self._require_acceptable(order)
-            leg = self.legs.begin(order)
+        leg = self.legs.find(order.ticket.leg) or self._begin(order)
         outcome = await asyncio.shield(leg.over)
         if isinstance(outcome, ServingError):
             raise outcome
@@ -125,7 +124,7 @@ class PrefillNode:
     async def drain(self) -> None:
         """Admit nothing more and wait until the last leg has gone, at most as long as the configuration allows."""
         self.readiness.is_draining = True
-        self.legs.advance()
+        self.legs.stop_waiting(NodeUnavailable(f"{self.parts.node} is draining"))
         try:
             async with asyncio.timeout(self.parts.timers.drain_s):
                 await self.legs.empty()
@@ -133,12 +132,15 @@ class PrefillNode:
             self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
 
     def tick(self) -> None:
-        """Look at every timer."""
+        """Look at every timer. Raises EngineFault when no more KV can be sent."""
+        if fault := self._sender.fault:
+            raise EngineFault(f"this node can send no more KV: {fault.message}") from fault
         for router, requests in self.parts.leases.expire().items():
             for request in requests:
                 self.legs.stop(request, Cancelled(f"router {router} was silent for a whole lease"))
         self.legs.watch()
         self._progress.tell()
+        self.parts.book.look()
         self.parts.book.expire({leg.id.destination for leg in self.legs})
         self.readiness.look()
         self.legs.advance()
@@ -149,6 +151,16 @@ class PrefillNode:
         except EngineFault as fault:
             self.readiness.fault = fault
             self.legs.stop_all(fault)
+            await self.parts.background.finish()
+            raise
+
+    def _begin(self, order: PrefillOrder) -> PrefillLeg:
+        """Begin a leg; one that is refused never will have written anything, which its abort may be told."""
+        try:
+            self._require_acceptable(order)
+            return self.legs.begin(order)
+        except ServingError:
+            self.parts.aborts.record(order.ticket.leg, AbortState.DRAINED)
             raise
 
     def _require_acceptable(self, order: PrefillOrder) -> None:

@@ -13,6 +13,7 @@ from twostep.kv_transfer.source_digests import SourceDigests
 from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.config import Timers
+from twostep.node.free_watch import FreeWatch
 from twostep.node.handoff_messages import AbortState, Answer, Done, Failed, Landed, LegProgress, Outcome
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
@@ -52,5 +53,6 @@ class Parts:
     """What an abort of an ended leg is answered; an abort that came before its leg refuses it."""
     background: Background
     metrics: NodeMetrics
+    free_watch: FreeWatch
     timers: Timers
     clock: Clock

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from twostep.core.bill import PrefillBill
-from twostep.core.errors import ChecksumMismatch, ServingError, StaleLeg, TransferFailed
+from twostep.core.errors import Cancelled, ChecksumMismatch, ServingError, StaleLeg, TransferFailed
 from twostep.core.ticket import TokenRange
 from twostep.engine.engine import Reservation
 from twostep.kv_transfer.pieces import Piece
@@ -33,6 +33,8 @@ class Passage:
             outcome = await self._hand_off(leg)
         except ServingError as error:
             outcome = error
+            if isinstance(error, Cancelled):
+                self._parts.free_watch.begin(leg.request_id, leg.stopped_at)
         drained = await self._drain(leg)
         self._give_back(leg)
         leg.over.set_result(outcome)
@@ -52,6 +54,7 @@ class Passage:
         request = leg.order.request
         finished = request.stop.finish_reason(token, len(request.output_tokens)) is not None
         report = await self._send_rest(leg, leg.outgoing, finished=finished)
+        sent_at = clock()
         leg.enter(Phase.AWAITING_ANSWER)
         cells = None if finished else self._cells(leg, reservation)
         done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished)
@@ -61,7 +64,8 @@ class Passage:
             queue_s=started_at - leg.arrived_at,
             compute_s=computed_at - started_at,
             transfer_s=report.transfer_s,
-            exposed_s=report.exposed_s,
+            # What ran while the first token was drawn is hidden too: a bill's parts must not overlap.
+            exposed_s=min(report.exposed_s, sent_at - computed_at),
             cached_tokens=reservation.cached_tokens,
             computed_tokens=len(request.tokens) - reservation.cached_tokens,
             bytes_sent=report.bytes_sent,
@@ -138,6 +142,7 @@ class Passage:
         leg.enter(Phase.ENDED)
         if leg.reservation:
             self._parts.engine.release(leg.request_id)
+        self._parts.free_watch.look()
         self._on_over(leg)
 
     async def _tell(self, leg: PrefillLeg, error: ServingError, *, drained: bool) -> None:

@@ -42,9 +42,10 @@ def open_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
-def new_server() -> grpc.aio.Server:
+def new_server(*, max_receive_bytes: int = MAX_MESSAGE_BYTES) -> grpc.aio.Server:
     """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`)."""
-    return grpc.aio.server(options=SERVER_OPTIONS, interceptors=[ErrorInterceptor()])
+    options = {**dict(SERVER_OPTIONS), "grpc.max_receive_message_length": max_receive_bytes}
+    return grpc.aio.server(options=list(options.items()), interceptors=[ErrorInterceptor()])
 
 
 async def abort_with(context: Context, error: ServingError) -> NoReturn:
@@ -85,11 +86,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler
-        if handler.response_streaming and not isasyncgenfunction(handler.unary_stream):
-            return handler
         if handler.response_streaming:
+            # A handler either yields its messages or, being a plain coroutine, writes them to its context.
+            guard = _guard_stream if isasyncgenfunction(handler.unary_stream) else _guard_unary
             return grpc.unary_stream_rpc_method_handler(
-                _guard_stream(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+                guard(handler.unary_stream), handler.request_deserializer, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
             _guard_unary(handler.unary_unary), handler.request_deserializer, handler.response_serializer

@@ -1,7 +1,8 @@
 """Decides whether one more request may begin: refused before any work, never after."""
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from twostep.core.errors import NoReadyNode, QueueFull
 from twostep.router.metrics import Metrics
@@ -16,6 +17,8 @@ class Admission:
         self._max_in_flight = max_in_flight
         self._metrics = metrics
         self._num_in_flight = 0
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
         self.is_closed = False
 
     @contextmanager
@@ -32,6 +35,16 @@ class Admission:
         finally:
             self._count(-num_requests)
 
+    async def until_empty(self, *, timeout_s: float) -> None:
+        """Wait until nothing is in flight, for `timeout_s` at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._is_empty.wait()
+
     def _count(self, change: int) -> None:
         self._num_in_flight += change
+        if self._num_in_flight:
+            self._is_empty.clear()
+        else:
+            self._is_empty.set()
         self._metrics.in_flight.set(self._num_in_flight)

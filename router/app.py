@@ -1,11 +1,12 @@
 """The router's HTTP surface: which path is answered by what."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -50,12 +51,20 @@ class Pages:
         self._readiness.update(self._metrics)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    def _model_card(self) -> dict[str, str | int]:
-        return {"id": self._model.names[0], "object": "model", "created": self._started, "owned_by": "twostep"}
+    def _model_card(self) -> dict[str, str | int | None]:
+        # Benchmark clients load the tokenizer that `root` names.
+        return {
+            "id": self._model.names[0],
+            "object": "model",
+            "created": self._started,
+            "owned_by": "twostep",
+            "root": self._model.source,
+            "max_model_len": self._model.max_model_tokens,
+        }
 
 
-def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages) -> ASGIApp:
-    """Return the ASGI application; `endpoints` are what is posted to, by path."""
+def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages, cors_origins: Collection[str] = ()) -> ASGIApp:
+    """Return the ASGI application; `endpoints` are what is posted to, by path, `cors_origins` whose pages may read it."""
     app = Starlette(
         routes=[
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
@@ -69,7 +78,17 @@ def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages) -> ASGIApp:
         exception_handlers={ServingError: on_serving_error, HTTPException: on_http_exception, Exception: on_fault},
     )
     app.router.redirect_slashes = False
-    return RequestIdMiddleware(app)
+    return RequestIdMiddleware(_with_cors(app, cors_origins) if cors_origins else app)
+
+
+def _with_cors(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=("x-request-id", "retry-after"),
+    )
 
 
 def _version() -> str:

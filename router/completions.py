@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -13,11 +13,12 @@ from starlette.types import Receive, Scope, Send
 from twostep.core.errors import ServingError
 from twostep.core.ids import RequestId
 from twostep.router.admission import Admission
+from twostep.router.body import BodyReader
 from twostep.router.choice_stream import ChoiceStream
 from twostep.router.config import RouterConfig
 from twostep.router.event_stream import EventStream
 from twostep.router.generation import Answer, Ask, Generator, Prompt, run_together
-from twostep.router.http_edge import IDS, read_body, unless_gone
+from twostep.router.http_edge import IDS, unless_gone
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.openai.accept import require_model
@@ -50,6 +51,7 @@ class Job:
 
     lines: Sequence[Line]
     writer: ReplyWriter
+    is_streamed: bool
     wants_usage: bool
 
 
@@ -61,6 +63,7 @@ class Completions(Generic[F]):
         dialect: Dialect[F],
         model: ServedModel,
         generator: Generator,
+        bodies: BodyReader,
         admission: Admission,
         metrics: Metrics,
         config: RouterConfig,
@@ -68,6 +71,7 @@ class Completions(Generic[F]):
         self._dialect = dialect
         self._model = model
         self._generator = generator
+        self._bodies = bodies
         self._admission = admission
         self._metrics = metrics
         self._config = config
@@ -78,20 +82,26 @@ class Completions(Generic[F]):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
         arrived = asyncio.get_running_loop().time()
-        asked = self._dialect.parse(await read_body(scope, receive, limit=self._config.max_body_bytes))
-        require_model(asked.model, self._model.names)
-        with self._admission.admit(self._dialect.num_choices(asked)):
-            job = await self._accept(asked, scope[IDS].internal, arrived)
-            reply = self._stream(job, send, record) if asked.stream else self._whole(job, scope, receive, send, record)
+        with ExitStack() as admitted:
+            job = await self._accept(scope, receive, arrived, admitted)
+            reply = self._stream(job, send, record) if job.is_streamed else self._whole(job, scope, receive, send, record)
             await unless_gone(receive, reply)
 
-    async def _accept(self, asked: F, request: RequestId, arrived: float) -> Job:
+    async def _accept(self, scope: Scope, receive: Receive, arrived: float, admitted: ExitStack) -> Job:
+        """Return what is to be answered, having `admitted` hold places for it. Nothing of the body outlives this."""
+        async with self._bodies.read(scope, receive) as body:
+            asked = self._dialect.parse(body)
+            require_model(asked.model, self._model.names)
+            admitted.enter_context(self._admission.admit(self._dialect.num_choices(asked)))
+            return await self._job(asked, scope[IDS].internal, arrived)
+
+    async def _job(self, asked: F, request: RequestId, arrived: float) -> Job:
         prompts = await self._dialect.prompts(asked, self._model)
         ids = choice_ids(request, len(prompts))
         lines = [self._line(index, asked, ids[index], prompt, arrived) for index, prompt in enumerate(prompts)]
         name = asked.model or self._model.names[0]
         writer = self._dialect.writer(request, name, int(time.time()), num_choices=len(lines))
-        return Job(lines, writer, asked.wants_usage)
+        return Job(lines, writer, bool(asked.stream), asked.wants_usage)
 
     def _line(self, index: int, asked: F, request: RequestId, prompt: Prompt, arrived: float) -> Line:
         return Line(index, self._generator.accept(asked, prompt, request, arrived=arrived), prompt.echo)
@@ -113,9 +123,10 @@ class Completions(Generic[F]):
         return line.choice(answer, "".join([*texts, answer.rest])), answer.usage
 
     async def _stream(self, job: Job, send: Send, record: RequestRecord) -> None:
-        stream = EventStream(send, stall_s=self._config.client_stall_s)
+        stream = EventStream(send)
         try:
-            answers = await run_together([self._stream_line(line, job.writer, stream) for line in job.lines])
+            async with stream.kept_alive(after_s=self._config.keep_alive_s):
+                answers = await run_together([self._stream_line(line, job.writer, stream) for line in job.lines])
         except ServingError as error:
             if not stream.has_started:
                 raise

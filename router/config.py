@@ -32,16 +32,24 @@ class RouterConfig:
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """TCP port of the HTTP server; 0 takes any free one."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """TCP port of the gRPC server; unset: the one after `port`, or any free one where that is 0."""
     address_file: Path | None = None
-    """Where to write `{"http": "host:port"}` as soon as the router listens."""
+    """Where to write `{"http": "host:port", "grpc": "host:port"}` as soon as the router listens."""
     lease_s: Seconds = 6.0
     """A node frees this router's requests after so long a silence. A heartbeat goes out every third of it."""
     node_lost_s: Seconds = 2.0
     """A decode node whose token stream cannot be opened again for so long is given up."""
     request_timeout_s: Seconds = 600.0
     """Absolute deadline of a request, from its arrival to its last token."""
+    client_send_s: Seconds = 30.0
+    """A client that has not sent its whole request after so long is answered with 408 and disconnected."""
     client_stall_s: Seconds = 30.0
     """A client that takes nothing for so long is disconnected."""
+    keep_alive_s: Seconds = 15.0
+    """A streamed reply that has nothing to say for so long says so, in a comment, lest a proxy ends it."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose web pages may read the replies, such as `https://chat.example.org`; `*` for all of them."""
     drain_s: Seconds = 30.0
     """How long requests in flight may go on after SIGTERM."""
     recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
@@ -52,12 +60,19 @@ class RouterConfig:
     """Requests served at once; one more is refused with 429."""
     max_body_bytes: Count = 4 << 20
     """Largest request body; a larger one is refused with 413."""
+    max_held_body_bytes: Count = 256 << 20
+    """Bodies held at once, from their first byte until their prompts are tokens; more are refused with 429."""
     max_buffered_tokens: Count = 1024
     """Tokens kept for a client that reads too slowly; beyond that its request is ended."""
 
     @property
     def heartbeat_s(self) -> float:
         return self.lease_s / 3
+
+    @property
+    def grpc_port_or_next(self) -> int:
+        """The port to bind for gRPC."""
+        return self.grpc_port if self.grpc_port is not None else self.port and self.port + 1
 
     @property
     def model_name(self) -> str:

@@ -43,29 +43,21 @@ class Dispatcher:
     ) -> Outcome:
         deadline = arrived + timeout_s
         inbox = Inbox(self._config.max_buffered_tokens)
+        life = Life(request, max_attempts=self._config.max_attempts)
+        times = Timeline(arrived)
         try:
             async with asyncio.timeout_at(deadline) as limit:
-                inbox.on_overflow(lambda: limit.reschedule(arrived))
+                inbox.on_overflow(lambda: _end_now(limit))
                 async with Legs(self._pool, request, inbox, deadline=deadline) as legs:
-                    return await self._new_run(request, legs, inbox, arrived).to_the_end(on_tokens, wants_bill=wants_bill)
+                    run = Run(request, life, legs, inbox, times, on_tokens, nodes=self, metrics=self._metrics)
+                    return await run.to_the_end(wants_bill=wants_bill)
         except TimeoutError as cause:
             if inbox.has_overflowed:
                 raise Cancelled("the client does not read its tokens") from cause
             raise DeadlineExceeded(f"the request was not done after {timeout_s:g} s") from cause
 
-    def _new_run(self, request: Request, legs: Legs, inbox: Inbox, arrived: float) -> Run:
-        return Run(
-            request,
-            Life(request, max_attempts=self._config.max_attempts),
-            legs,
-            inbox,
-            Timeline(arrived),
-            nodes=self,
-            bad_pairs=self._bad_pairs,
-            metrics=self._metrics,
-        )
-
     def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        avoid = Avoid(avoid.nodes, avoid.pairs | self._bad_pairs)
         return choose_pair(self._pool.ready(), allow_decode_alone=self._config.allow_decode_alone, keep=keep, avoid=avoid)
 
     async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
@@ -75,9 +67,18 @@ class Dispatcher:
         except TimeoutError:
             return self.place(keep, avoid)
 
+    def forbid(self, prefill: NodeRef, decode: NodeRef) -> None:
+        known = {description.ref for role in ("prefill", "decode") for description in self._pool.described(role)}
+        self._bad_pairs = {(p, d) for p, d in self._bad_pairs if p in known and d in known} | {(prefill, decode)}
+
     async def _first_placement(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
         while True:
             try:
                 return self.place(keep, avoid)
             except NoReadyNode:
                 await self._pool.change()
+
+
+def _end_now(limit: asyncio.Timeout) -> None:
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""HTTP's side of things: ids in headers, bounded bodies, clients that leave, errors as OpenAI's clients read them."""
+"""HTTP's side of things: ids in headers, clients that leave, errors as OpenAI's clients read them."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from twostep.core.errors import InvalidRequest, ServingError, TooLarge
+from twostep.core.errors import InvalidRequest, ServingError
 from twostep.router.openai.event import error_body
 from twostep.router.request_record import ClientGone, new_request_ids
 
@@ -39,23 +39,6 @@ class RequestIdMiddleware:
             await send(message)
 
         await self._app(scope, receive, send_with_id)
-
-
-async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
-    """Return the request's body. Raises TooLarge as soon as it is known to be over `limit` bytes, and ClientGone."""
-    announced = Headers(scope=scope).get("content-length", "0")
-    if announced.isdigit() and int(announced) > limit:
-        raise TooLarge(f"the body may have {limit} bytes, found {announced}")
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone("it left while sending")
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise TooLarge(f"the body may have {limit} bytes, found more")
-        if not message.get("more_body", False):
-            return bytes(body)
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -1,7 +1,9 @@
 """The calls in flight for one request, on P and on D; leaving the block ends them all, on the nodes too."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
+from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -10,11 +12,13 @@ from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
 from twostep.core.ticket import Ticket
-from twostep.router.events import PrefillDone, PrefillFailed, Reserved, ReserveFailed
+from twostep.router.events import NodeLost, PrefillDone, PrefillFailed, Reserved, ReserveFailed
 from twostep.router.inbox import Inbox
 from twostep.router.node_connection import NodeConnection
 from twostep.router.node_pool import NodePool
 from twostep.router.placement import Placement
+
+log = logging.getLogger(__name__)
 
 
 class Legs:
@@ -84,17 +88,25 @@ class Legs:
         return node
 
     def _start(self, ref: NodeRef, call: Coroutine[Any, Any, None]) -> None:
-        self._calls[ref] = asyncio.create_task(call)
+        self._calls[ref] = task = asyncio.create_task(call)
+        task.add_done_callback(lambda done: self._require_foreseen(ref, done))
+
+    def _require_foreseen(self, ref: NodeRef, call: "asyncio.Task[None]") -> None:
+        """Let a fault of our own end the request instead of leaving it to wait for ever."""
+        if not call.cancelled() and (fault := call.exception()):
+            log.error("a call has failed for no foreseen reason", exc_info=fault, extra={"request": self._request.id})
+            self._inbox.put(NodeLost(ref, ServingError("the router has failed on this request")))
 
     async def _reserve(self, node: NodeConnection | None, attempt: int, placement: Placement, request: Request) -> None:
         try:
             if node is None:
                 raise NodeUnavailable(f"{placement.decode.ref} has gone")
             source = placement.prefill.description if placement.prefill else None
-            async for event in node.client.reserve(request, attempt, source, remaining_s=self._remaining_s()):
-                self._inbox.put(event)
-                if isinstance(event, Reserved):
-                    return
+            async with aclosing(node.client.reserve(request, attempt, source, remaining_s=self._remaining_s())) as events:
+                async for event in events:
+                    self._inbox.put(event)
+                    if isinstance(event, Reserved):
+                        return
             raise NodeUnavailable(f"{placement.decode.ref} ended the reservation without a ticket")
         except ServingError as error:
             self._suspect(node, placement.decode.ref, error)

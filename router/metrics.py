@@ -11,13 +11,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._counter("requests", "Chat completions by outcome: finish reason or error code", "outcome")
+        self.requests = self._counter("requests", "Requests by outcome: finish reason, ok or error code", "outcome")
         self.in_flight = Gauge("twostep_router_in_flight_requests", "Requests being served", registry=self.registry)
         self.bypass = self._counter("bypass", "Requests placed on a decode node alone", "reason")
         self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")
         self.ignored = self._counter("ignored_messages", "Messages of nodes that were not taken", "why")
         self.missing_bills = self._counter("missing_bills", "Answers that ended before the node's last word", "node")
-        self.clients_gone = self._counter("clients_gone", "Requests ended because of their client", "why")
+        self.connections_ended = self._counter("connections_ended", "Connections ended because of their client", "why")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens served")
         self.cached_tokens = self._counter("cached_prompt_tokens", "Prompt tokens that nobody had to compute")
         self.completion_tokens = self._counter("completion_tokens", "Tokens answered")

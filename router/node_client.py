@@ -1,11 +1,12 @@
 """The router's calls to one node: the gRPC edge, where wire types end."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from twostep.core.bill import PrefillBill
-from twostep.core.errors import ServingError
+from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import RequestId, RouterId
 from twostep.core.request import FinishReason, Request
@@ -27,6 +28,12 @@ from twostep.proto.wire import (
 )
 from twostep.router.events import DecodeEnded, Reserved, ReserveQueued, StreamEvent, TokenArrived
 from twostep.router.node_view import NodeDescription, NodeStatus, Peer, PeerState
+
+PEER_STATES = {
+    pb.PeerState.HANDSHAKING: "handshaking",
+    pb.PeerState.PROVEN: "proven",
+    pb.PeerState.FAILED: "failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +59,34 @@ class NodeClient:
         await self._channel.close(None)
 
     async def describe(self, *, timeout_s: float) -> NodeDescription:
-        with serving_errors(self.address):
+        with _errors_of(self.address):
             return _description(await self._node.Describe(pb.DescribeRequest(), timeout=timeout_s))
 
     async def heartbeat(self, sequence: int, live: Collection[RequestId], *, lease_s: float, timeout_s: float) -> Beat:
         beat = pb.HeartbeatRequest(router=self._router, sequence=sequence, lease_s=lease_s, live=sorted(live))
-        with serving_errors(self.address):
+        with _errors_of(self.address):
             reply = await self._node.Heartbeat(beat, timeout=timeout_s)
         return Beat(_status(reply.status), frozenset(RequestId(request) for request in reply.unknown))
 
     async def tell_peers(self, peers: Sequence[Peer], *, expires_s: float, timeout_s: float) -> None:
         told = [pb.Peer(node=node_to_pb(peer.ref), handoff_address=peer.handoff_address) for peer in peers]
-        with serving_errors(self.address):
+        with _errors_of(self.address):
             await self._node.Peers(pb.PeersRequest(router=self._router, peers=told, expires_s=expires_s), timeout=timeout_s)
 
     async def cancel(self, request: RequestId, reason: str, *, timeout_s: float) -> bool:
         """Return whether the node knew the request."""
-        with serving_errors(self.address):
+        with _errors_of(self.address):
             reply = await self._node.Cancel(pb.CancelRequest(request=request, reason=reason), timeout=timeout_s)
         return bool(reply.known)
 
     async def reserve(
         self, request: Request, attempt: int, prefill: NodeDescription | None, *, remaining_s: float
-    ) -> AsyncIterator[ReserveQueued | Reserved]:
+    ) -> AsyncGenerator[ReserveQueued | Reserved, None]:
         """Yield the request's places in D's queue, then the reservation. Closing the iterator dequeues it."""
         wanted = pb.ReserveRequest(
             router=self._router, request=request_to_pb(request), attempt=attempt, remaining_s=remaining_s, **_source(prefill)
         )
-        with serving_errors(self.address):
+        with _errors_of(self.address):
             call = self._decode.Reserve(wanted, timeout=remaining_s)
             try:
                 async for event in call:
@@ -95,13 +102,13 @@ class NodeClient:
             ticket=ticket_to_pb(ticket),
             fingerprint=destination.fingerprint.as_dict(),
         )
-        with serving_errors(self.address):
+        with _errors_of(self.address):
             reply = await self._prefill.Prefill(wanted, timeout=timeout_s)
         return prefill_bill_from_pb(reply.bill)
 
-    async def tokens(self) -> AsyncIterator[list[StreamEvent]]:
+    async def tokens(self) -> AsyncGenerator[list[StreamEvent], None]:
         """Yield what happens to this router's requests on D, one list per message; the first, empty, once it is open."""
-        with serving_errors(self.address):
+        with _errors_of(self.address):
             call = self._decode.Tokens(pb.TokensRequest(router=self._router))
             try:
                 await call.wait_for_connection()
@@ -110,6 +117,16 @@ class NodeClient:
                     yield _stream_events(batch)
             finally:
                 call.cancel()
+
+
+@contextmanager
+def _errors_of(peer: str) -> Iterator[None]:
+    """Turn whatever a call to `peer` fails with into a ServingError, also an answer that makes no sense."""
+    try:
+        with serving_errors(peer):
+            yield
+    except (ValueError, LookupError) as cause:
+        raise NodeUnavailable(f"{peer} has sent something that this router cannot read: {cause}") from cause
 
 
 def _source(prefill: NodeDescription | None) -> dict[str, Any]:
@@ -157,7 +174,7 @@ def _status(wire: pb.NodeStatus) -> NodeStatus:
 def _peer_state(wire: pb.PeerState) -> PeerState:
     return PeerState(
         is_proven=wire.state == pb.PeerState.PROVEN,
-        state=pb.PeerState.State.Name(wire.state).lower(),
+        state=PEER_STATES.get(wire.state, "unknown"),
         reason=wire.reason,
         path=wire.path,
         bytes_per_s=wire.bytes_per_s,

@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from twostep.core.clock import Clock
 from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
-from twostep.router.events import Event, NodeLost
+from twostep.router.events import Event, NodeLost, StreamEvent
 from twostep.router.node_client import Beat, NodeClient
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
 
@@ -50,6 +51,7 @@ class NodeConnection:
         self._peers = peers
         self._clock = clock
         self._on_change = on_change
+        self._news = asyncio.Event()
         self._sequence = 0
         self._residents: dict[RequestId, Resident] = {}
         self._load = 0
@@ -97,9 +99,18 @@ class NodeConnection:
                 await self._beat()
             except ServingError as error:
                 self._miss(error)
-            await asyncio.sleep(
-                self._config.heartbeat_s if self._is_settled() else min(UNSETTLED_BEAT_S, self._config.heartbeat_s)
-            )
+            await self._until_next_beat()
+
+    async def _until_next_beat(self) -> None:
+        pause_s = self._config.heartbeat_s if self._is_settled() else min(UNSETTLED_BEAT_S, self._config.heartbeat_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._news.wait()
+        self._news.clear()
+
+    def wake(self) -> None:
+        """Send the next heartbeat now: something has changed, here or at a peer."""
+        self._news.set()
 
     async def _beat(self) -> None:
         timeout_s = self._config.heartbeat_s
@@ -120,7 +131,10 @@ class NodeConnection:
         if self.description and self.description.ref != description.ref:
             self._lose(f"it has been replaced by {description.ref}")
             self._told = ([], float("-inf"))
+        is_new = self.description is None or self.description.ref != description.ref
         self.description = description
+        if is_new:
+            self._on_change()
 
     def _hear(self, beat: Beat, listed: frozenset[RequestId]) -> None:
         self.status = beat.status
@@ -164,12 +178,16 @@ class NodeConnection:
 
     async def _stream(self) -> None:
         async with asyncio.timeout(self._config.node_lost_s) as opening:
-            async for events in self.client.tokens():
-                opening.reschedule(None)
-                self._stream_broken_at = None
-                for event in events:
-                    if resident := self._residents.get(event.request):
-                        resident.put(event)
+            async with aclosing(self.client.tokens()) as batches:
+                async for events in batches:
+                    opening.reschedule(None)
+                    self._stream_broken_at = None
+                    self._deliver(events)
+
+    def _deliver(self, events: Sequence[StreamEvent]) -> None:
+        for event in events:
+            if resident := self._residents.get(event.request):
+                resident.put(event)
 
     def _break_stream(self, error: ServingError) -> None:
         if self._stream_broken_at is None:
@@ -198,10 +216,11 @@ class NodeConnection:
             self._note_trouble("")
 
     def _note_trouble(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            log.info("node ready" if not trouble else "node not ready", extra={"node": self.client.address, "reason": trouble})
+        has_turned = bool(trouble) != bool(self.trouble)
         self.trouble = trouble
-        self._on_change()
+        if has_turned:
+            log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
+            self._on_change()
 
     def _reported_load(self, status: NodeStatus) -> int:
         return status.queued_tokens if self.role == "prefill" else status.num_running + status.num_waiting

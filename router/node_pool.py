@@ -45,7 +45,7 @@ class NodePool:
         def connect(address: str, role: str) -> NodeConnection:
             peers = self._decode_peers if role == "prefill" else self._prefill_peers
             client = new_client(address, router)
-            return NodeConnection(client, role, config, peers, clock=clock, on_change=self._changed.set)
+            return NodeConnection(client, role, config, peers, clock=clock, on_change=self._note_change)
 
         self._prefill = [connect(address, "prefill") for address in config.prefill]
         self._decode = [connect(address, "decode") for address in config.decode]
@@ -74,6 +74,11 @@ class NodePool:
         return Pool(
             [node.view() for node in self._prefill if node.is_ready], [node.view() for node in self._decode if node.is_ready]
         )
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        for node in self.nodes:
+            node.wake()
 
     async def change(self) -> None:
         """Wait until something has been heard of a node."""

@@ -16,11 +16,14 @@ class Readiness:
         self._pool = pool
         self._allow_decode_alone = allow_decode_alone
 
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._pool.proven_pairs()) or (self._allow_decode_alone and bool(self._pool.ready().decode))
+
     def report(self) -> dict[str, Any]:
         pairs = self._pool.proven_pairs()
-        num_decode = len(self._pool.ready().decode)
         return {
-            "ready": bool(pairs) or (self._allow_decode_alone and num_decode > 0),
+            "ready": self.is_ready,
             "proven_pairs": len(pairs),
             "pairs": [
                 {"prefill": str(p), "decode": str(d), "path": state.path, "bytes_per_s": state.bytes_per_s}

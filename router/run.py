@@ -34,6 +34,9 @@ class Nodes(Protocol):
     async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
         """The same, for a request that has lost a node: wait a moment for another to be ready. Raises NoReadyNode."""
 
+    def forbid(self, prefill: NodeRef, decode: NodeRef) -> None:
+        """Never form this pair again, for any request."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -45,7 +48,7 @@ class Outcome:
 
 
 class Run:
-    """`bad_pairs` is shared by all runs: a pair whose fingerprints differ is never formed again."""
+    """`on_tokens` gets the accepted tokens, in order, as soon as they are there."""
 
     def __init__(
         self,
@@ -54,9 +57,9 @@ class Run:
         legs: Legs,
         inbox: Inbox,
         times: Timeline,
+        on_tokens: OnTokens,
         *,
         nodes: Nodes,
-        bad_pairs: set[tuple[NodeRef, NodeRef]],
         metrics: Metrics,
     ) -> None:
         self._request = request
@@ -65,42 +68,53 @@ class Run:
         self._inbox = inbox
         self._times = times
         self._nodes = nodes
-        self._bad_pairs = bad_pairs
         self._metrics = metrics
+        self._on_tokens = on_tokens
+        self._fresh: list[int] = []
+        self._finish: FinishReason | None = None
+        self._is_satisfied = False
 
-    async def to_the_end(self, on_tokens: OnTokens, *, wants_bill: bool) -> Outcome:
+    async def to_the_end(self, *, wants_bill: bool) -> Outcome:
         """Serve the request. Raises ServingError when it fails for good."""
         await self._begin(self._nodes.place(None, self._avoid()))
-        finish: FinishReason | None = None
-        while finish is None:
-            tokens, finish = await self._react(await self._inbox.take())
-            if tokens and not await on_tokens(tokens):
-                return await self._stop_early(wants_bill)
+        while self._finish is None and not self._is_satisfied:
+            for event in await self._inbox.take():
+                await self._react(event)
+            await self._hand_over()
+        if self._is_satisfied:
+            return await self._stop_early(wants_bill)
         await self._await_last_words()
-        return self._outcome(finish)
+        return self._outcome(self._finish)
 
-    async def _react(self, events: Sequence[Event]) -> tuple[list[int], FinishReason | None]:
-        """Return the tokens that `events` brought and, once they are all there, why they end."""
-        tokens: list[int] = []
-        finish: FinishReason | None = None
-        for event in events:
-            decision = self._life.on(event)
-            match decision:
-                case Wait(ignored=why):
-                    self._note(event, why)
-                case Accept(token=token):
-                    self._note_token()
-                    tokens.append(token)
-                case StartPrefill(ticket=ticket):
-                    self._times.reserved = self._now()
-                    await self._legs.prefill(self._life.attempt, self._life.placement, ticket, tuple(self._life.tokens))
-                case Retry():
-                    await self._recover(decision)
-                case Finish(reason=reason):
-                    finish = reason
-                case Fail(error=error):
-                    raise error
-        return tokens, finish or self._life.finish_by_rule
+    async def _react(self, event: Event) -> None:
+        decision = self._life.on(event)
+        match decision:
+            case Wait(ignored=why):
+                self._note(event, why)
+            case Accept(token=token):
+                self._note_token()
+                self._fresh.append(token)
+                self._finish = self._life.finish_by_rule
+            case StartPrefill(ticket=ticket):
+                self._times.reserved = self._now()
+                await self._legs.prefill(self._life.attempt, self._life.placement, ticket, tuple(self._life.tokens))
+            case Finish(reason=reason):
+                self._finish = reason
+            case Retry() | Fail():
+                await self._hand_over()
+                await self._overcome(decision)
+
+    async def _hand_over(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        if fresh and not self._is_satisfied:
+            self._is_satisfied = not await self._on_tokens(fresh)
+
+    async def _overcome(self, decision: Retry | Fail) -> None:
+        if self._is_satisfied:
+            return
+        if isinstance(decision, Fail):
+            raise decision.error
+        await self._recover(decision)
 
     async def _stop_early(self, wants_bill: bool) -> Outcome:
         for ref in self._life.owed:
@@ -122,7 +136,7 @@ class Run:
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
         if isinstance(retry.error, FingerprintMismatch) and failed.prefill:
-            self._bad_pairs.add((failed.prefill.ref, failed.decode.ref))
+            self._nodes.forbid(failed.prefill.ref, failed.decode.ref)
         self._drop(failed, retry)
         try:
             keep = failed.decode.ref if retry.blame is Blame.PREFILL else None
@@ -186,7 +200,7 @@ class Run:
             self._times.first_token = self._times.last_token
 
     def _avoid(self) -> Avoid:
-        return Avoid(frozenset(self._life.avoid), frozenset(self._bad_pairs))
+        return Avoid(frozenset(self._life.avoid))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

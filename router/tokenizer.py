@@ -40,7 +40,8 @@ class FolderTokenizer:
         self.vocab_size: int = self._tokenizer.get_vocab_size()
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        # `encode` holds the interpreter's lock all the while, seconds for a long text; the batch call lets go of it.
+        return tuple(self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)

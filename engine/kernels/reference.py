@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-QUERY_ROWS = 4
-"""Queries come in multiples of this many rows: below it, MKL takes another path, and a token's result would depend on
-how its prompt was cut into chunks."""
+WHOLE_ROWS = 4
+"""Matrices come in multiples of this many rows: below it, MKL and oneDNN take other paths on CPU, and a token's result
+would depend on the company in which it was computed."""
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -77,6 +77,6 @@ def attend_decodes(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tenso
     # The query heads that share a KV head become the rows of one small matrix: its keys are read once.
     by_kv_head = query.view(num_sequences, key.shape[1], -1, head_dim)
     group = by_kv_head.shape[2]
-    padded = functional.pad(by_kv_head, (0, 0, 0, -group % QUERY_ROWS))
+    padded = functional.pad(by_kv_head, (0, 0, 0, -group % WHOLE_ROWS))
     attended = functional.scaled_dot_product_attention(padded, key, value, attn_mask=mask)
     return attended[:, :, :group].reshape(num_sequences, num_heads, head_dim)

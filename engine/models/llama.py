@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -53,7 +54,9 @@ class LlamaForCausalLM(nn.Module):
             rope=rope.description,
         )
         self.rope = Rope(rope)
-        self.embed_tokens = nn.Embedding(self.facts.vocab_size, shape.dim)
+        # Given a table, it draws no random one, which would load torch's compiler: seconds for nothing.
+        table = torch.empty(self.facts.vocab_size, shape.dim)
+        self.embed_tokens = nn.Embedding(self.facts.vocab_size, shape.dim, _weight=table)
         self.layers = nn.ModuleList(LlamaLayer(config, shape) for _ in range(self.facts.num_layers))
         self.norm = RMSNorm(shape.dim, value(config, "rms_norm_eps", float))
         is_tied = value(config, "tie_word_embeddings", bool, False)

@@ -1,6 +1,6 @@
 """The chat completion request as clients write it, and what of it is refused because it would change the answer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -11,6 +11,9 @@ from twostep.router.openai.neutral import NEUTRAL, Neutral, refuse_unsupported, 
 from twostep.router.openai.template_fields import JsonObject, check_template_settings, check_tool, check_tool_call
 
 MAX_MESSAGES = 4096
+MAX_PARTS = 4096
+MAX_TOOLS = 1024
+MAX_DOCUMENTS = 4096
 
 
 class TextPart(WireModel):
@@ -18,7 +21,12 @@ class TextPart(WireModel):
     text: str
 
 
-Content = str | Annotated[list[TextPart], Field(min_length=1)] | None
+# Without fail_fast a list of a million mistakes becomes a million error messages.
+Content = str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)] | None
+Tool = Annotated[JsonObject, AfterValidator(check_tool)]
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
+ToolCall = Annotated[JsonObject, AfterValidator(check_tool_call)]
+ToolCalls = Annotated[list[ToolCall], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
 
 
 class ChatMessage(WireModel):
@@ -28,7 +36,7 @@ class ChatMessage(WireModel):
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: Annotated[list[Annotated[JsonObject, AfterValidator(check_tool_call)]], Field(min_length=1)] | None = None
+    tool_calls: ToolCalls | None = None
     tool_call_id: str | None = None
     content: Annotated[Content, Field(validate_default=True)] = None
 
@@ -50,11 +58,11 @@ class ChatMessage(WireModel):
 class ChatRequest(GenerationFields):
     """The fields that twostep acts on."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: NumTokens | None = None
-    tools: list[Annotated[JsonObject, AfterValidator(check_tool)]] | None = None
+    tools: Tools | None = None
     tool_choice: Literal["none", "auto"] | None = None
-    documents: list[JsonObject] | None = None
+    documents: Annotated[list[JsonObject], Field(max_length=MAX_DOCUMENTS, fail_fast=True)] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     chat_template: Annotated[str, Field(min_length=1, max_length=256)] | None = None
@@ -87,12 +95,14 @@ CHAT_NEUTRAL: Neutral = {
 def refuse_unsupported_chat(body: Mapping[str, Any]) -> None:
     """Raise Unsupported for the first field, of the body or of a message, that asks for what would change the answer."""
     refuse_unsupported(body, CHAT_NEUTRAL)
-    for position, message in enumerate(_mappings(body.get("messages"))):
+    for position, message in _mappings(body.get("messages"), MAX_MESSAGES):
         _refuse_message(position, message)
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+def _mappings(value: Any, limit: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield place and value of the objects among the first `limit` items of a list."""
+    items = value[:limit] if isinstance(value, list) else ()
+    return ((place, item) for place, item in enumerate(items) if isinstance(item, dict))
 
 
 def _refuse_message(position: int, message: Mapping[str, Any]) -> None:
@@ -102,7 +112,7 @@ def _refuse_message(position: int, message: Mapping[str, Any]) -> None:
     for field in ("function_call", "audio"):
         if message.get(field):
             raise Unsupported(f"{where}.{field} is not supported", param=f"{where}.{field}")
-    for index, part in enumerate(_mappings(message.get("content"))):
+    for index, part in _mappings(message.get("content"), MAX_PARTS):
         if part.get("type") != "text":
             param = f"{where}.content[{index}].type"
             raise Unsupported(f"{param}: only 'text' parts are supported, found {shorten(part.get('type'))}", param=param)

@@ -1,9 +1,12 @@
 """Which fields are refused because they would change the answer, and which are known to be harmless."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from twostep.core.errors import Unsupported
+
+MAX_SHOWN_CHARACTERS = 1000
 
 Neutral = Mapping[str, tuple[Any, ...]]
 """Fields that change the answer and are not supported: the values, besides null, that ask for nothing."""
@@ -60,10 +63,37 @@ def refuse_unsupported(body: Mapping[str, Any], neutral: Neutral) -> None:
 
 
 def unknown_fields(body: Mapping[str, Any], known: Collection[str], neutral: Neutral) -> list[str]:
-    return sorted(body.keys() - set(known) - neutral.keys() - HARMLESS)
+    return [field for field in body if not (field in known or field in neutral or field in HARMLESS)]
 
 
 def shorten(value: Any, limit: int = 80) -> str:
-    """Return `value` as an error message shows it."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"
+    """Return JSON `value` as an error message shows it. What is not shown costs nothing."""
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > limit:
+            return f"{text[:limit]}…"
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """Yield, piece by piece, what `repr` returns for JSON values; long texts only in part."""
+    match value:
+        case list():
+            yield from _joined("[", (_pieces(item) for item in value), "]")
+        case dict():
+            pairs = (chain(_pieces(key), (": ",), _pieces(item)) for key, item in value.items())
+            yield from _joined("{", pairs, "}")
+        case str():
+            yield repr(value[:MAX_SHOWN_CHARACTERS])
+        case _:
+            yield repr(value)
+
+
+def _joined(opening: str, items: Iterable[Iterable[str]], closing: str) -> Iterator[str]:
+    yield opening
+    for position, item in enumerate(items):
+        if position:
+            yield ", "
+        yield from item
+    yield closing

@@ -22,7 +22,11 @@ UNION_BRANCHES = frozenset({"str", "constrained-str", "list[TextPart]", "list[co
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Return the request in `body`. Raises InvalidRequest or Unsupported."""
-    values = parse_json_object(body)
+    return read_chat(parse_json_object(body))
+
+
+def read_chat(values: Mapping[str, Any]) -> ChatRequest:
+    """Return `values` as a request. Raises InvalidRequest or Unsupported."""
     refuse_unsupported_chat(values)
     return read_fields(ChatRequest, values, CHAT_NEUTRAL)
 
@@ -40,7 +44,7 @@ def read_fields(kind: type[W], values: Mapping[str, Any], neutral: Neutral) -> W
         request = kind.model_validate(values)
     except ValidationError as cause:
         raise _invalid(cause) from cause
-    if unknown := unknown_fields(values, kind.model_fields, neutral):
+    if log.isEnabledFor(logging.DEBUG) and (unknown := unknown_fields(values, kind.model_fields, neutral)):
         log.debug("unknown fields ignored", extra={"fields": [shorten(field) for field in unknown[:16]]})
     return request
 

@@ -116,3 +116,16 @@ def test_a_model_folder_that_is_none_is_one_line(tmp_path: Path) -> None:
     assert code == 2
     assert str(broken) in complaint
     assert complaint.count("\n") == 1
+
+
+def test_a_missing_nixl_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("nixl", "nixl_cu12", "nixl_cu13"):
+        (tmp_path / "hidden" / package).mkdir(parents=True)
+        (tmp_path / "hidden" / package / "__init__.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")]))
+    with up(tmp_path, *FAKE) as cluster:
+        assert cluster.line == ""
+        code, complaint = cluster.ended()
+    assert code == 2
+    assert "nixl" in complaint.lower()
+    assert complaint.count("\n") == 1

@@ -13,6 +13,8 @@ TABLE = {
     errors.Unsupported: ("unsupported", 400, "INVALID_ARGUMENT", FINAL),
     errors.UnknownModel: ("model_not_found", 404, "NOT_FOUND", FINAL),
     errors.TooLarge: ("request_too_large", 413, "INVALID_ARGUMENT", FINAL),
+    errors.HeadersTooLarge: ("headers_too_large", 431, "INVALID_ARGUMENT", FINAL),
+    errors.RequestTimeout: ("request_timeout", 408, "DEADLINE_EXCEEDED", FINAL),
     errors.Conflict: ("conflict", 409, "ALREADY_EXISTS", FINAL),
     errors.Unauthorized: ("unauthorized", 401, "UNAUTHENTICATED", FINAL),
     errors.Forbidden: ("forbidden", 403, "PERMISSION_DENIED", FINAL),

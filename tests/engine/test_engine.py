@@ -238,6 +238,16 @@ def test_a_purged_prefix_is_computed_again() -> None:
     assert engine.reserve(ask("b", range(64)), growth_tokens=1).cached_tokens == 0
 
 
+def test_a_purged_block_is_not_published_again_by_those_who_hold_it() -> None:
+    engine = build_engine()
+    put(engine, ask("a", range(80)))
+    run_out(engine)
+    put(engine, ask("b", range(80)))
+    engine.purge(engine.ledger().entries[0].blocks[:1])
+    run_out(engine)
+    assert engine.reserve(ask("c", range(80)), growth_tokens=1).cached_tokens == 0
+
+
 def test_the_prompt_of_a_request_that_failed_is_not_published() -> None:
     engine = build_engine()
     engine.runner = Faulty(engine, at="a")
@@ -322,7 +332,7 @@ def test_nothing_new_is_admitted_while_a_preempted_request_waits() -> None:
     put(engine, ask("young", range(40, 70), max_tokens=70))
     while not step(engine).preempted:
         pass
-    assert engine.load().num_waiting == 1
+    assert (engine.load().num_waiting, engine.load().queued_tokens) == (1, 65)
     with pytest.raises(Busy, match="preempted requests wait"):
         engine.reserve(ask("new", [1]), growth_tokens=1)
     assert engine.release(RequestId("young"))

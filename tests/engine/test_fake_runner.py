@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twostep.core.errors import ConfigError
 from twostep.core.ids import BlockId, RequestId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.request import SamplingParams
@@ -176,3 +177,13 @@ def test_what_changes_the_answers_changes_the_fingerprint_and_speed_does_not() -
 
     assert weights(step_s=1.0, token_s=1.0) == weights()
     assert len({weights(), weights(vocab_size=9), weights(eos_after=1), weights(head_dim=8)}) == 4
+
+
+def test_memory_for_less_than_one_block_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"engine\.kv_bytes = 1000 holds no block: one takes 3072 bytes"):
+        FakeRunner(MODEL, EngineConfig(kv_bytes=1000))
+
+
+def test_more_tokens_than_the_model_takes_are_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"engine\.max_model_tokens = 9000: this model takes 8192 tokens"):
+        build(max_model_tokens=9000)

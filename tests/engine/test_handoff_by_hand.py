@@ -62,7 +62,7 @@ def assert_nothing_is_referenced(*engines: Engine) -> None:
         assert (census.referenced, census.orphaned, census.free + census.cached) == (0, 0, census.total)
 
 
-@settings(max_examples=3 * settings.default.max_examples)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     asked=st.lists(wishes(max_draws=8), min_size=1, max_size=3),
     warm_up=st.tuples(st.none() | wishes(max_draws=1), st.none() | wishes(max_draws=1)),

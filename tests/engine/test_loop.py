@@ -65,6 +65,20 @@ def test_the_loop_ends_while_it_waits_for_work() -> None:
         pass
 
 
+def test_a_loop_told_to_stop_during_its_last_step_does_not_wait_for_more_work() -> None:
+    engine = build_engine()
+    loop = EngineLoop(engine, on_step=lambda _: None, on_fault=lambda _: None)
+
+    def step_while_being_stopped() -> None:
+        assert not loop.stop(timeout_s=0)
+        engine.work.clear()
+
+    engine.step = step_while_being_stopped  # type: ignore[method-assign, assignment]
+    loop.start()
+    loop._thread.join(WAIT_S)
+    assert not loop._thread.is_alive()
+
+
 def test_a_request_released_while_it_waits_for_blocks_leaves_the_loop_able_to_go_on() -> None:
     engine = build_engine(num_blocks=4)
     with looping(engine) as heard:
@@ -103,31 +117,24 @@ def test_a_fault_in_what_listens_to_steps_is_reported_too() -> None:
 
 
 def test_control_is_answered_while_a_step_runs() -> None:
+    """The step stands still until every kind of control call has been answered."""
     gate = Gate()
     engine = build_engine(on_run=gate)
-    engine.reserve(ask("other", range(40)), growth_tokens=1)
+    engine.reserve(ask("idle", range(40)), growth_tokens=1)
     put(engine, ask("busy", range(40)))
-    with looping(engine):
+    with looping(engine) as heard:
         assert gate.entered.wait(WAIT_S)
-        answers = answered_meanwhile(engine)
-        assert not gate.opened.is_set()
+        for name in ("alone", "landed"):
+            assert engine.reserve(ask(name, range(40)), growth_tokens=1).cached_tokens == 0
+        engine.start(RequestId("alone"), attempt=ONE)
+        assert engine.attach(RequestId("landed"), 1, attempt=ONE) is None
+        assert engine.release(RequestId("idle"))
+        assert engine.release(RequestId("busy"))
+        phases = {entry.owner: entry.phase for entry in engine.ledger().entries}
+        assert phases == {"busy": "released", "alone": "running", "landed": "running"}
+        assert (engine.census().referenced, engine.load().num_running) == (6, 2)
+        assert heard.steps.empty()
         gate.opened.set()
-    assert answers == ["reserved", "busy", "other", "released", "started", "attached", 64]
-
-
-def answered_meanwhile(engine: Engine) -> list[object]:
-    """Call everything that control may call; the step stands still all the while."""
-    reservation = engine.reserve(ask("new", range(40)), growth_tokens=1)
-    engine.reserve(ask("landed", range(40)), growth_tokens=1)
-    owners = {entry.owner: entry.phase for entry in engine.ledger().entries}
-    return [
-        owners[reservation.request.id],
-        *(owner for owner in ("busy", "other") if owner in owners),
-        "released" if engine.release(RequestId("other")) and engine.release(RequestId("busy")) else "unknown",
-        "started" if engine.start(RequestId("new"), attempt=ONE) is None else "",
-        "attached" if engine.attach(RequestId("landed"), 1, attempt=ONE) is None else "",
-        engine.census().total,
-    ]
 
 
 def test_a_request_cancelled_during_its_step_gives_its_blocks_back_at_commit() -> None:

@@ -116,7 +116,7 @@ class Meddler:
                 self._forget(each.request)
 
 
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(st.randoms(use_true_random=False))
 def test_after_any_storm_of_control_calls_nothing_is_referenced(chance: Random) -> None:
     meddler = Meddler(chance)
@@ -128,6 +128,7 @@ def test_after_any_storm_of_control_calls_nothing_is_referenced(chance: Random) 
     assert meddler.tokens == {request: solo(meddler.wishes[request]) for request in meddler.tokens}
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.randoms(use_true_random=False))
 def test_the_pools_indices_always_agree_with_its_block_table(chance: Random) -> None:
     pool, alive = BlockPool(8), list[RequestId]()

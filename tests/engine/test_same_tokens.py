@@ -25,8 +25,8 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=settings.default.max_examples // 2)
-@given(st.lists(wishes(max_draws=60), min_size=2, max_size=6), shapes())
+@settings(max_examples=settings.default.max_examples // 3)
+@given(st.lists(wishes(max_draws=60), min_size=2, max_size=5), shapes())
 def test_a_request_draws_the_same_tokens_alone_and_in_any_company(asked: list[Wish], shape: dict[str, Any]) -> None:
     server = Server(build_engine(**shape))
     tokens = server.serve([wish.named(f"r{i}") for i, wish in enumerate(asked)])

@@ -3,7 +3,7 @@
 
 class ManualClock:
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now = 0.0
 
     def __call__(self) -> float:
         return self.now

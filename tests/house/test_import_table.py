@@ -45,9 +45,10 @@ GRPC_EDGES = frozenset(
         *("node/service.py", "prefill_node/service.py", "decode_node/service.py"),
         *("prefill_node/destination_client.py", "decode_node/source_client.py"),
         *("router/node_client.py", "cli/node_client.py"),
+        *("router/grpc_api.py", "router/grpc_door.py", "router/grpc_wire.py"),
     }
 )
-GENERATED = [f"twostep.proto.{name}_pb2{kind}" for name in ("node", "handoff") for kind in ("", "_grpc")]
+GENERATED = [f"twostep.proto.{name}_pb2{kind}" for name in ("node", "handoff", "serving") for kind in ("", "_grpc")]
 ONLY_IN = {
     **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),
     **dict.fromkeys(GENERATED, GRPC_EDGES),

@@ -1,16 +1,9 @@
 from twostep.core.ids import RequestId, RouterId
 from twostep.node.leases import Heartbeat, HeartbeatVerdict, Leases
+from twostep.tests.handoff.clock import ManualClock
 
 R1, R2 = RouterId("r1"), RouterId("r2")
 A, B = RequestId("a"), RequestId("b")
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def beat(sequence: int, *live: RequestId, router: RouterId = R1) -> Heartbeat:

@@ -20,12 +20,13 @@ TEXT = b"Hello, world"
 
 @dataclass(slots=True)
 class Cluster:
-    """A running router. `http` speaks to it."""
+    """A running router. `http` speaks to it; `grpc` is the address of its other door."""
 
     prefill: list[FakePrefill]
     decode: list[FakeDecode]
     http: httpx.AsyncClient
     url: str
+    grpc: str
     stop: asyncio.Event
 
     @property
@@ -74,16 +75,17 @@ async def cluster(
         decode=tuple(node.address for node in decode),
         port=0,
         address_file=tmp_path / "router.json",
-        **{"lease_s": 0.6, "node_lost_s": 0.3, "drain_s": 5.0, "recovery_wait_s": 0.05, **settings},
+        **{"lease_s": 1.5, "node_lost_s": 1.0, "drain_s": 5.0, "recovery_wait_s": 0.05, **settings},
     )
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(config, stop))
     try:
-        url = await _listening(tmp_path / "router.json", serving)
+        told = await _listening(tmp_path / "router.json", serving)
+        url = f"http://{told['http']}"
         async with httpx.AsyncClient(base_url=url, timeout=20) as http:
             if is_ready:
                 await _until_ready(http)
-            yield Cluster(prefill, decode, http, url, stop)
+            yield Cluster(prefill, decode, http, url, told["grpc"], stop)
     finally:
         stop.set()
         await serving
@@ -115,21 +117,22 @@ def read_metric(page: str, name: str, **labels: str) -> float:
     return 0.0
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, timeout_s: float = 10) -> None:
     """Wait until `condition` holds: for what another program or connection does in its own time."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(timeout_s):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
-async def _listening(path: Path, serving: "asyncio.Task[None]") -> str:
+async def _listening(path: Path, serving: "asyncio.Task[None]") -> dict[str, str]:
     async def is_there() -> bool:
         if serving.done():
             serving.result()
         return await asyncio.to_thread(path.exists)
 
     await until(is_there)
-    return f"http://{json.loads(await asyncio.to_thread(path.read_text))['http']}"
+    told: dict[str, str] = json.loads(await asyncio.to_thread(path.read_text))
+    return told
 
 
 async def _until_ready(http: httpx.AsyncClient) -> None:

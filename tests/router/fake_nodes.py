@@ -94,6 +94,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.address = ""
         self._server: Any = None
         self._is_frozen = False
+        self.geometry = GEOMETRY
 
     async def start(self, port: int = 0) -> None:
         self._server = new_server()
@@ -120,7 +121,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             not_ready_reason="" if self.is_ready else "loading",
             model="fake",
             fingerprint=FINGERPRINT.as_dict(),
-            geometry=geometry_to_pb(GEOMETRY),
+            geometry=geometry_to_pb(self.geometry),
             transport="local",
             handoff_address=self.address,
             max_prompt_tokens=self.max_prompt_tokens,
@@ -202,6 +203,9 @@ class FakeDecode(FakeNode, node_pb2_grpc.DecodeServicer):
             pb.Token(request=request, attempt=attempt, index=first + place, token=token) for place, token in enumerate(tokens)
         ]
         self._batches.put_nowait(pb.TokenBatch(tokens=wire))
+
+    def send(self, batch: pb.TokenBatch) -> None:
+        self._batches.put_nowait(batch)
 
     def finish(self, request: str, attempt: int, reason: str = "length", *, num_tokens: int | None = None) -> None:
         ended = pb.Ended(

@@ -1,13 +1,18 @@
 """Heartbeats keep requests alive, peers are introduced, and a node's new life is noticed."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Incarnation, NodeId, NodeRef
+from twostep.proto import node_pb2 as pb
+from twostep.proto.wire import geometry_from_pb
+from twostep.router import node_client
 from twostep.tests.router.cluster import chat_body, cluster, events, say, text_of, until
-from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
+from twostep.tests.router.fake_nodes import GEOMETRY, FakeDecode, FakePrefill
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +27,7 @@ async def test_every_heartbeat_lists_every_living_request_also_the_queued(tmp_pa
             await node.beaten.wait(len(node.seen.beats) + 2)
             assert list(node.seen.beats[-1].live) == ids
             assert node.seen.beats[-1].sequence > node.seen.beats[-2].sequence
-            assert node.seen.beats[-1].lease_s == 0.6
+            assert node.seen.beats[-1].lease_s == 1.5
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
@@ -87,6 +92,27 @@ async def test_a_node_of_the_wrong_kind_is_never_used(tmp_path: Path) -> None:
         running.p.is_ready = False
         running.p.ref = NodeRef(NodeId("p0"), Incarnation(9))
         await until(is_named)
+
+
+async def test_a_node_that_cannot_be_understood_is_not_used_and_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_zero_heads(wire: pb.Geometry) -> Geometry:
+        if wire.end_head == 0:
+            raise ValueError("no heads")
+        return geometry_from_pb(wire)
+
+    async with cluster(tmp_path, num_prefill=2, is_ready=False) as running:
+        running.p.ref = NodeRef(NodeId("p0"), Incarnation(9))
+        monkeypatch.setattr(node_client, "geometry_from_pb", refuse_zero_heads)
+        running.p.geometry = replace(GEOMETRY, end_head=0)
+
+        async def is_named() -> bool:
+            report = (await running.http.get("/ready")).json()
+            return report["ready"] and "cannot read: no heads" in report["nodes"][0]["reason"]
+
+        await until(is_named)
+        assert (await running.chat()).status_code == 200
 
 
 async def test_a_node_restarted_at_its_address_is_another_node(tmp_path: Path) -> None:

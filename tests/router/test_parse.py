@@ -1,6 +1,7 @@
 """Every bad body is refused with the field, the limit and the value; what changes nothing is let through."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -152,3 +153,37 @@ def test_a_long_value_is_shortened_in_the_message() -> None:
     with pytest.raises(InvalidRequest) as raised:
         parse_chat_request(body(model=["x" * 10_000]))
     assert len(raised.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("field", "item", "message"),
+    [
+        ("messages", [], "messages[0]: Input should be a valid dictionary"),
+        ("messages", {}, "messages[0].role: Field required"),
+        ("messages", MESSAGES[0], "messages: List should have at most 4096 items"),
+        ("tools", {}, "tools[0]: expected {'type': 'function'"),
+        ("documents", 1, "documents[0]: Input should be a valid dictionary"),
+        ("stop", [], "stop: List should have at most 4 items"),
+        ("model", [[]], "model: Input should be a valid string, found [[[]], [[]], "),
+    ],
+)
+def test_a_hundred_thousand_mistakes_cost_no_more_than_one(field: str, item: Any, message: str) -> None:
+    wide = body(**{field: [item] * 100_000})
+    started = time.process_time()
+    with pytest.raises(InvalidRequest) as raised:
+        parse_chat_request(wide)
+    assert message in raised.value.message
+    assert len(raised.value.message) < 300
+    assert time.process_time() - started < 1
+
+
+def test_a_hundred_thousand_mistakes_in_one_message_cost_no_more_than_one() -> None:
+    for message in (
+        {"role": "user", "content": [1] * 100_000},
+        {"role": "user", "content": [{"type": "text"}] * 100_000},
+        {"role": "assistant", "tool_calls": [{}] * 100_000},
+    ):
+        started = time.process_time()
+        with pytest.raises(InvalidRequest):
+            parse_chat_request(body(messages=[message]))
+        assert time.process_time() - started < 1

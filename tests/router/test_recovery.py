@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from twostep.core.errors import (
     ServingError,
 )
 from twostep.proto import node_pb2 as pb
+from twostep.proto.wire import error_to_pb
+from twostep.router.node_client import NodeClient
 from twostep.tests.router.cluster import Cluster, chat_body, cluster, events, say, text_of, until
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 
@@ -201,6 +204,43 @@ async def test_a_failure_in_mid_stream_is_an_error_event_and_the_end(tmp_path: P
         chunks = events(reply.text)
         assert chunks[-1]["error"]["message"] == "NaN in the logits"
         assert text_of(chunks[:-1]) == "He"
+
+
+async def test_tokens_that_come_with_a_failure_are_shown_before_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+
+        def answer(request: pb.GenerateRequest, attempt: int) -> None:
+            token = pb.Token(request=request.id, attempt=attempt, token=ord("H"))
+            ended = pb.Ended(request=request.id, attempt=attempt, error=error_to_pb(RequestFault("NaN in the logits")))
+            running.d.send(pb.TokenBatch(tokens=[token], ended=[ended]))
+
+        running.d.answer = answer  # type: ignore[method-assign]
+        chunks = events((await running.chat(stream=True)).text)
+        assert text_of(chunks[:-1]) == "H"
+        assert chunks[-1]["error"]["code"] == "request_fault"
+
+
+async def test_an_end_without_a_reason_that_is_known_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        say(running.d, b"H", "fell_asleep")
+        reply = await running.chat()
+        assert reply.status_code == 500
+        assert "'fell_asleep'" in reply.json()["error"]["message"]
+        say(running.d, b"Hello")
+        assert await content(running) == "Hello"
+
+
+async def test_a_fault_of_the_routers_own_ends_the_request_instead_of_leaving_it_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug")
+
+    async with cluster(tmp_path) as running:
+        monkeypatch.setattr(NodeClient, "prefill", fail)
+        reply = await running.chat()
+        assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal_error")
+        await running.d.cancel_seen.wait()
 
 
 async def test_only_the_current_attempts_next_token_is_taken(tmp_path: Path) -> None:

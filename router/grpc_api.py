@@ -1,0 +1,114 @@
+"""The gRPC front door: serves serving.proto on the path that HTTP requests take."""
+
+# ruff: noqa: N802 - the protocol's names and signatures
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from twostep.core.errors import Cancelled, InvalidRequest
+from twostep.proto import serving_pb2 as pb
+from twostep.proto import serving_pb2_grpc
+from twostep.proto.rpc import Context
+from twostep.router.admission import Admission
+from twostep.router.config import RouterConfig
+from twostep.router.generation import Answer, Ask, Generator, OnPieces, Prompt
+from twostep.router.grpc_call import ID_KEY, read_caller, read_ids
+from twostep.router.grpc_wire import chat_from_pb, delta_to_pb, fields_from_pb, finished_to_pb
+from twostep.router.metrics import Metrics
+from twostep.router.model import ServedModel
+from twostep.router.openai.accept import require_model
+from twostep.router.openai.conversation_of import conversation_of
+from twostep.router.request_record import RequestIds, recorded
+from twostep.router.transcript import Piece
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Serving"].full_name
+
+
+class ServingService(serving_pb2_grpc.ServingServicer):
+    """Every method raises ServingError; the server turns it into a status."""
+
+    def __init__(
+        self,
+        model: ServedModel,
+        generator: Generator,
+        admission: Admission,
+        metrics: Metrics,
+        config: RouterConfig,
+        *,
+        started: int,
+    ) -> None:
+        self._model = model
+        self._generator = generator
+        self._admission = admission
+        self._metrics = metrics
+        self._stall_s = config.client_stall_s
+        self._started = started
+
+    async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
+        ids = read_ids(context)
+        with recorded(self._metrics, ids, "grpc Generate") as record:
+            record.caller = read_caller(context)
+            await context.send_initial_metadata(((ID_KEY, ids.public),))
+            with self._admission.admit():
+                answer = await self._generate(request, ids, context)
+            record.outcome, record.usage = answer.finish, answer.usage
+
+    async def Models(self, _: pb.ModelsRequest, __: Context) -> pb.ModelsReply:
+        model = pb.Model(id=self._model.names[0], created=self._started, max_model_tokens=self._model.max_model_tokens or 0)
+        return pb.ModelsReply(models=[model])
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeReply:
+        with recorded(self._metrics, read_ids(context), "grpc Tokenize") as record, self._admission.admit():
+            require_model(request.model or None, self._model.names)
+            prompt = await self._prompt(request)
+            reply = pb.TokenizeReply(token_ids=prompt.tokens, max_model_tokens=self._model.limits().max_model_tokens)
+            record.outcome = "ok"
+            return reply
+
+    async def Detokenize(self, request: pb.DetokenizeRequest, context: Context) -> pb.DetokenizeReply:
+        with recorded(self._metrics, read_ids(context), "grpc Detokenize") as record, self._admission.admit():
+            require_model(request.model or None, self._model.names)
+            reply = pb.DetokenizeReply(text=await self._model.decode(request.token_ids, field="token_ids"))
+            record.outcome = "ok"
+            return reply
+
+    async def _generate(self, request: pb.GenerateRequest, ids: RequestIds, context: Context) -> Answer:
+        ask = await self._accept(request, ids, context)
+        answer = await self._generator.run(ask, self._deltas(context))
+        if answer.rest:
+            await self._write(context, delta_to_pb(answer.rest))
+        await self._write(context, finished_to_pb(answer, with_bill=ask.wants_bill))
+        return answer
+
+    async def _accept(self, request: pb.GenerateRequest, ids: RequestIds, context: Context) -> Ask:
+        arrived, timeout_s = asyncio.get_running_loop().time(), context.time_remaining()
+        fields = fields_from_pb(request)
+        require_model(fields.model, self._model.names)
+        prompt = await self._prompt(request)
+        return self._generator.accept(fields, prompt, ids.internal, arrived=arrived, timeout_s=timeout_s)
+
+    async def _prompt(self, request: pb.GenerateRequest | pb.TokenizeRequest) -> Prompt:
+        match request.WhichOneof("input"):
+            case "text":
+                wants_special = not request.no_special_tokens
+                return Prompt(await self._model.encode_text(request.text, add_special_tokens=wants_special), "text")
+            case "chat":
+                return Prompt(await self._model.encode(conversation_of(chat_from_pb(request.chat))), "chat")
+            case "tokens" if isinstance(request, pb.GenerateRequest):
+                return Prompt(tuple(request.tokens.ids), "tokens")
+        possible = ", ".join(field.name for field in request.DESCRIPTOR.oneofs_by_name["input"].fields)
+        raise InvalidRequest(f"input: expected one of {possible}, found none", param="input")
+
+    def _deltas(self, context: Context) -> OnPieces:
+        async def write(pieces: Sequence[Piece]) -> None:
+            await self._write(context, delta_to_pb("".join(piece.text for piece in pieces), pieces))
+
+        return write
+
+    async def _write(self, context: Context, message: Any) -> None:
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await context.write(message)
+        except TimeoutError as cause:
+            raise Cancelled(f"the client took nothing for {self._stall_s:g} s") from cause

@@ -1,0 +1,131 @@
+"""One HTTP connection that no client can keep for nothing, or fill the router's memory through.
+
+uvicorn by itself waits for ever for a request that is begun and for a reader that has stopped, and takes headers of any size.
+"""
+
+import json
+from asyncio import AbstractEventLoop, BaseTransport
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from twostep.core.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, ServingError
+from twostep.router.openai.event import error_body
+
+MAX_HEAD_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many seconds a client may take to send one request, and how many it may leave its reply unread."""
+
+    send_s: float
+    read_s: float
+
+
+class GuardedConnection(HttpToolsProtocol):
+    """`on_ended(why)` is told of each connection that is ended because of its client."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: AbstractEventLoop | None = None,
+        *,
+        patience: Patience,
+        on_ended: Callable[[str], None],
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._patience = patience
+        self._on_ended = on_ended
+        self._sending_since: float | None = None
+        self._is_in_head = False
+        self._num_head_bytes = 0
+        self._num_unread_bytes = 0
+        self._unread_since = 0.0
+
+    def check(self) -> None:
+        """End the connection if its client has kept it too long. Called now and then."""
+        now = self.loop.time()
+        if self._is_unread_for(now) > self._patience.read_s:
+            self._on_ended("unread")
+            self.transport.abort()
+        elif not self.transport.is_closing() and self._is_sending_for(now) > self._patience.send_s:
+            self._refuse(RequestTimeout(f"the request was not there after {self._patience.send_s:g} s"))
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._note_sending()
+
+    def data_received(self, data: bytes) -> None:
+        self._note_sending()
+        self._num_head_bytes += len(data)
+        super().data_received(data)
+        if self._num_head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self._refuse(HeadersTooLarge(f"the headers may have {MAX_HEAD_BYTES} bytes, found more"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        # The end of one request and the beginning of the next may come in one piece.
+        self._note_sending()
+        self._is_in_head = True
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._is_in_head = False
+        self._num_head_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        # What is neither head nor body, such as trailers, counts as head.
+        self._num_head_bytes = 0
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._sending_since = None
+        self._num_head_bytes = 0
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(InvalidRequest(f"not a valid HTTP request: {msg.lower()}"))
+
+    def _note_sending(self) -> None:
+        if self._sending_since is None:
+            self._sending_since = self.loop.time()
+
+    def _is_sending_for(self, now: float) -> float:
+        # While reading is paused it is the router that does not take the request.
+        return 0.0 if self._sending_since is None or self.flow.read_paused else now - self._sending_since
+
+    def _is_unread_for(self, now: float) -> float:
+        num_unread = self.transport.get_write_buffer_size()
+        if not num_unread or num_unread != self._num_unread_bytes:
+            self._num_unread_bytes, self._unread_since = num_unread, now
+        return now - self._unread_since
+
+    def _refuse(self, error: ServingError) -> None:
+        """Answer with `error`, unless in the middle of a reply, and close."""
+        self._on_ended(error.code)
+        if self._is_between_replies():
+            self.transport.write(_reply(error))
+        self.transport.close()
+
+    def _is_between_replies(self) -> bool:
+        if self.cycle is None or not self.cycle.response_started:
+            return True
+        return self.cycle.response_complete and self._is_in_head
+
+
+def _reply(error: ServingError) -> bytes:
+    body = json.dumps(error_body(error)).encode()
+    status = HTTPStatus(error.http_status)
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

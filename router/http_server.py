@@ -1,0 +1,48 @@
+"""Makes the HTTP server: uvicorn, whose signals are the program's and whose connections are guarded."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import cast
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from twostep.router.config import RouterConfig
+from twostep.router.guarded_connection import GuardedConnection, Patience
+from twostep.router.metrics import Metrics
+
+
+class HttpServer(uvicorn.Server):
+    """Leaves signals alone: the program's own handlers stop it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        for connection in tuple(self.server_state.connections):
+            if isinstance(connection, GuardedConnection):
+                connection.check()
+        return await super().on_tick(counter)
+
+
+def new_http_server(app: ASGIApp, config: RouterConfig, metrics: Metrics) -> HttpServer:
+    """Return a server of `app`, to be given its socket."""
+    # Its warnings are about what single clients do, which is counted.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    patience = Patience(send_s=config.client_send_s, read_s=config.client_stall_s)
+    connection = partial(GuardedConnection, patience=patience, on_ended=lambda why: metrics.connections_ended.labels(why).inc())
+    return HttpServer(
+        uvicorn.Config(
+            app,
+            http=cast(type[GuardedConnection], connection),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, int(config.drain_s)),
+        )
+    )

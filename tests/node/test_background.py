@@ -1,0 +1,46 @@
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from twostep.node.background import Background
+
+
+async def test_errands_are_finished_when_the_node_stops() -> None:
+    done: list[str] = []
+
+    async def errand() -> None:
+        await asyncio.sleep(0)
+        done.append("errand")
+
+    async with Background() as background:
+        background.spawn(errand())
+    assert done == ["errand"]
+
+
+async def test_attendants_are_cancelled_when_the_node_stops() -> None:
+    async with Background() as background:
+        attendant = background.attend(asyncio.Event().wait())
+    assert attendant.cancelled()
+
+
+async def test_a_task_that_fails_fails_the_node_and_cancels_the_others() -> None:
+    async def fails() -> None:
+        raise ValueError("broken")
+
+    background = Background()
+    with pytest.raises(ExceptionGroup) as raised:
+        await attend_until_failure(background, fails())
+    assert raised.group_contains(ValueError, match="broken")
+
+
+async def attend_until_failure(background: Background, work: Coroutine[Any, Any, None]) -> None:
+    async with background:
+        other = background.attend(asyncio.Event().wait())
+        background.spawn(work)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            assert other.cancelled()

@@ -1,0 +1,53 @@
+"""How a node sees its engine: readiness from the age of progress, not from the event loop."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from twostep.engine.engine import Engine, Load
+from twostep.node.engine_feed import EngineFeed
+from twostep.node.metrics import NodeMetrics
+from twostep.node.readiness import Readiness
+from twostep.tests.handoff.clock import ManualClock
+
+
+@dataclass
+class FakeEngine:
+    steps: int = 0
+    running: int = 0
+
+    def load(self) -> Load:
+        return Load(self.steps, self.running, 0, 0)
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.engine, self.clock = FakeEngine(), ManualClock()
+        feed = EngineFeed(cast(Engine, self.engine), NodeMetrics(), self.clock)
+        self.readiness = Readiness(feed, stall_s=60.0)
+
+    def look_after(self, seconds: float) -> str:
+        self.clock.advance(seconds)
+        self.readiness.look()
+        return self.readiness.reason
+
+
+def test_an_idle_engine_is_ready_for_ever() -> None:
+    desk = Desk()
+    assert desk.look_after(1000.0) == ""
+
+
+def test_work_that_comes_after_long_idleness_does_not_look_stalled() -> None:
+    desk = Desk()
+    desk.look_after(1000.0)
+    desk.engine.running = 1
+    assert desk.look_after(1.0) == ""
+
+
+def test_an_engine_with_work_but_without_steps_is_not_ready_until_it_steps_again() -> None:
+    desk = Desk()
+    desk.engine.running = 1
+    desk.look_after(0.0)
+    assert desk.look_after(60.0) == ""
+    assert desk.look_after(1.0) == "the engine has finished no step for 61 s"
+    desk.engine.steps = 1
+    assert desk.look_after(1.0) == ""
