@@ -1,7 +1,7 @@
 """Turns a batch into the tensors that every layer of one step shares: positions, KV slots, attention groups."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,23 +17,26 @@ result does not depend on how its prompt was cut."""
 DECODE_KEYS = {torch.float32: CHUNK_KEYS, torch.bfloat16: 128}
 """The same for decodes. In bfloat16 with heads of 64, 128 measured as exact as whole tiles, and reads less."""
 
+Masks = Mapping[int | None, Tensor]
+"""A mask for each window that the model's layers have; None is the window of those that see everything before them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkGroup:
-    """Consecutive tokens of one sequence: `rows` of the flat batch, see `attend_chunk` for the shapes."""
+    """Consecutive tokens of one sequence: `rows` of the flat batch, a mask for each window, see `attend_chunk`."""
 
     rows: slice
     head_blocks: Tensor
-    mask: Tensor
+    masks: Masks
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """Single tokens of sequences whose padded lengths are equal: `rows` [n], see `attend_decodes` for the shapes."""
+    """Single tokens of sequences whose padded lengths are equal: `rows` [n], masks as in a chunk, see `attend_decodes`."""
 
     rows: Tensor
     head_blocks: Tensor
-    mask: Tensor
+    masks: Masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,11 @@ class StepPlan:
 
 
 class StepPlanner:
-    """Plans steps over pools of one layout, on one device."""
+    """Plans steps over pools of one layout, on one device, for a model whose layers have these `windows`."""
 
-    def __init__(self, layout: KVLayout, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, layout: KVLayout, windows: Collection[int | None], dtype: torch.dtype, device: torch.device) -> None:
         self._layout = layout
+        self._windows = windows
         self._device = device
         self._decode_keys = DECODE_KEYS[dtype]
         self._heads = torch.arange(layout.num_kv_heads)
@@ -111,7 +115,7 @@ class StepPlanner:
             DecodeGroup(
                 rows=self._tensor([starts[index] for index in members]),
                 head_blocks=self._head_blocks([chunks[index] for index in members], num_keys),
-                mask=self._mask([chunks[index].start for index in members], num_keys)[:, None, None],
+                masks=self._masks([chunks[index].start for index in members], num_keys, (1, 1)),
             )
             for num_keys, members in sorted(by_keys.items())
         )
@@ -125,7 +129,7 @@ class StepPlanner:
         return ChunkGroup(
             rows=slice(row, row + len(chunk.tokens)),
             head_blocks=self._head_blocks([chunk], num_keys),
-            mask=self._mask(range(chunk.start, padded_end), num_keys),
+            masks=self._masks(range(chunk.start, padded_end), num_keys),
         )
 
     def _head_blocks(self, chunks: Sequence[Chunk], num_keys: int) -> Tensor:
@@ -134,10 +138,12 @@ class StepPlanner:
         tables = torch.tensor([_padded(chunk.blocks[: self._layout.num_blocks(chunk.end)], num_blocks) for chunk in chunks])
         return (tables[:, None, :] * self._layout.num_kv_heads + self._heads[:, None]).flatten().to(self._device)
 
-    def _mask(self, positions: Sequence[int], num_keys: int) -> Tensor:
-        """Return [query, key]: a query at a position sees the keys up to it. Keys cover whole blocks."""
+    def _masks(self, positions: Sequence[int], num_keys: int, inner: tuple[int, ...] = ()) -> Masks:
+        """Return masks [query, *inner, key]: a query at a position sees the last keys up to it. Keys cover whole blocks."""
         keys = torch.arange(self._layout.num_blocks(num_keys) * self._layout.block_tokens, device=self._device)
-        return keys <= self._tensor(positions)[:, None]
+        queries = self._tensor(positions).view(-1, *inner, 1)
+        past = keys <= queries
+        return {window: past if window is None else past & (keys > queries - window) for window in self._windows}
 
 
 def _starts(chunks: Sequence[Chunk]) -> list[int]:

@@ -47,7 +47,7 @@ class TorchRunner:
         load_weights(self._model, folder, dtype, place)
         self.kv, words = _kv_cache(layout, num_blocks, place)
         self._pools = words.view(dtype).view(*words.shape[:-1], 2, facts.head_dim)
-        self._planner = StepPlanner(layout, dtype, place)
+        self._planner = StepPlanner(layout, facts.windows, dtype, place)
         self.fingerprint = _fingerprint(folder, facts, layout)
 
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
@@ -128,6 +128,7 @@ def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout) -> Fi
         head_dim=facts.head_dim,
         vocab_size=facts.vocab_size,
         rope=facts.rope,
+        sliding_window=facts.sliding_window,
         sampler=SAMPLER_VERSION,
         hash_scheme=HASH_SCHEME,
         salt_rule=SALT_RULE,

@@ -4,6 +4,8 @@ A layer's pool is `[block, kv_head, token, k|v, dim]`; `slots` and `head_blocks`
 (block, head, token) and of one (block, head).
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,6 +15,14 @@ WHOLE_ROWS = 4
 would depend on the company in which it was computed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How queries weigh keys: by their product times `scale` (None: 1 / sqrt(dim)), bent below `cap` where there is one."""
+
+    scale: float | None = None
+    cap: float | None = None
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Return `x` [..., dim] normalised in float32, then scaled in its own type, as `transformers` does."""
     wide = x.float()
@@ -20,16 +30,39 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * normalised.to(x.dtype)
 
 
+def rms_norm_from_one(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return `x` [..., dim] normalised and scaled by 1 + `weight`, all in float32, as Gemma does."""
+    wide = x.float()
+    normalised = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (normalised * (1.0 + weight.float())).to(x.dtype)
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary position embedding to `x` [token, head, dim]; `cos`, `sin` [token, 1, dim] (Su et al. 2021, halves)."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    """Apply rotary position embedding to `x` [token, head, dim]; `cos`, `sin` [token, 1, turned] (Su et al. 2021, halves).
+
+    The first `turned` numbers of each head are turned, the others kept.
+    """
+    turned = x[..., : cos.shape[-1]]
+    first, second = turned.chunk(2, dim=-1)
+    rotated = turned * cos + torch.cat((-second, first), dim=-1) * sin
+    return rotated if rotated.shape == x.shape else torch.cat((rotated, x[..., cos.shape[-1] :]), dim=-1)
 
 
 def silu_and_multiply(gate_and_up: Tensor) -> Tensor:
     """Return silu(gate) * up, where `gate_and_up` [..., 2 * dim] holds both."""
     gate, up = gate_and_up.chunk(2, dim=-1)
     return functional.silu(gate) * up
+
+
+def gelu_and_multiply(gate_and_up: Tensor) -> Tensor:
+    """Return gelu(gate) * up, by the tanh approximation, where `gate_and_up` [..., 2 * dim] holds both."""
+    gate, up = gate_and_up.chunk(2, dim=-1)
+    return functional.gelu(gate, approximate="tanh") * up
+
+
+def soft_cap(x: Tensor, cap: float | None) -> Tensor:
+    """Return `x` bent smoothly into (-cap, cap), or as it is without a cap."""
+    return x if cap is None else (x / cap).tanh() * cap
 
 
 def store_kv(pool: Tensor, key: Tensor, value: Tensor, slots: Tensor) -> None:
@@ -54,20 +87,18 @@ def gather_kv(pool: Tensor, head_blocks: Tensor, batch: int) -> tuple[Tensor, Te
     return key, value
 
 
-def attend_chunk(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tensor) -> Tensor:
+def attend_chunk(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tensor, score: Score) -> Tensor:
     """Attend from the consecutive tokens of one sequence.
 
     `query` [token, head, dim]; `mask` [padded token, key], true where a query sees a key. Returns [token, head, dim].
     """
     key, value = gather_kv(pool, head_blocks, batch=1)
     padded = functional.pad(query, (0, 0, 0, 0, 0, mask.shape[0] - query.shape[0]))
-    attended = functional.scaled_dot_product_attention(
-        padded.transpose(0, 1)[None], key, value, attn_mask=mask, enable_gqa=True
-    )
+    attended = _attend(padded.transpose(0, 1)[None], key, value, mask, score)
     return attended[0, :, : query.shape[0]].transpose(0, 1)
 
 
-def attend_decodes(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tensor) -> Tensor:
+def attend_decodes(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tensor, score: Score) -> Tensor:
     """Attend from one token of each of several sequences.
 
     `query` [sequence, head, dim]; `mask` [sequence, 1, 1, key]. Returns [sequence, head, dim].
@@ -78,5 +109,18 @@ def attend_decodes(query: Tensor, pool: Tensor, head_blocks: Tensor, mask: Tenso
     by_kv_head = query.view(num_sequences, key.shape[1], -1, head_dim)
     group = by_kv_head.shape[2]
     padded = functional.pad(by_kv_head, (0, 0, 0, -group % WHOLE_ROWS))
-    attended = functional.scaled_dot_product_attention(padded, key, value, attn_mask=mask)
+    attended = _attend(padded, key, value, mask, score)
     return attended[:, :, :group].reshape(num_sequences, num_heads, head_dim)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, score: Score) -> Tensor:
+    """Attend from `query` [batch, head, row, dim] to `key` and `value` [batch, kv_head, key, dim]."""
+    if score.cap is None:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=score.scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
+    num_shared = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(num_shared, dim=1), value.repeat_interleave(num_shared, dim=1)
+    scale = query.shape[-1] ** -0.5 if score.scale is None else score.scale
+    scores = soft_cap(query @ key.transpose(-2, -1) * scale, score.cap).masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1, dtype=torch.float32).to(query.dtype) @ value

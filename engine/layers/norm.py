@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from twostep.engine.kernels.reference import rms_norm
+from twostep.engine.kernels.reference import rms_norm, rms_norm_from_one
 
 
 class RMSNorm(nn.Module):
@@ -14,3 +14,15 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
+
+
+class RMSNormFromOne(nn.Module):
+    """Gemma's: the stored weight is what the scale has beyond one."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm_from_one(x, self.weight, self.eps)

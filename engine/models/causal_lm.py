@@ -2,40 +2,52 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Protocol
 
 from torch import Tensor, nn
 
 from twostep.engine.layers.attention import LayerInputs
+from twostep.engine.layers.layer_kind import LayerKind, rope_description, window_description
 from twostep.engine.step_plan import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What others need to know of a model; `rope` describes its positions, `max_tokens` is what it was trained for."""
+    """What others need to know of a model: `kinds`, one for each layer; `max_tokens`, what it was trained for."""
 
-    num_layers: int
+    kinds: tuple[LayerKind, ...]
     num_kv_heads: int
     head_dim: int
     vocab_size: int
     max_tokens: int
-    rope: str
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.kinds)
+
+    @property
+    def windows(self) -> frozenset[int | None]:
+        return frozenset(kind.window for kind in self.kinds)
+
+    @property
+    def rope(self) -> str:
+        return rope_description(self.kinds)
+
+    @property
+    def sliding_window(self) -> str:
+        return window_description(self.kinds)
 
 
 class CausalLM(Protocol):
     """A decoder whose parameters are named as Hugging Face names them, without the leading `model.`.
 
-    `packed` maps a module that joins several of Hugging Face's, such as `qkv_proj`, to their names, in order. `ignored`
+    `packed` maps a module that joins several of the folder's, such as `qkv_proj`, to their names, in order. `ignored`
     are tensor names that a folder may hold and this model does not need.
     """
 
-    packed: ClassVar[Mapping[str, tuple[str, ...]]]
+    packed: Mapping[str, tuple[str, ...]]
     facts: ModelFacts
     ignored: frozenset[str]
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the model that a `config.json` describes. Raises ConfigError, naming key and value."""
 
     def as_module(self) -> nn.Module:
         """Return the module whose parameters are to be loaded."""

@@ -4,51 +4,36 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from twostep.core.errors import ConfigError
-from twostep.engine.layers.rope import LinearScaling, Llama3Scaling, RopeConfig
 
 T = TypeVar("T", int, float, bool, str)
 
 
 def value(config: Mapping[str, Any], key: str, kind: type[T], default: T | None = None) -> T:
     """Return `config[key]`, or `default` where it is absent or null. Raises ConfigError."""
-    found = config.get(key)
+    found = optional(config, key, kind)
     if found is None:
-        if default is None:
-            raise ConfigError(f"config.json: {key} is missing")
-        return default
-    if kind is float and isinstance(found, int):
+        found = default
+    if found is None:
+        raise ConfigError(f"config.json: {key} is missing")
+    return found
+
+
+def optional(config: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    """Return `config[key]`, None where it is absent or null. Raises ConfigError."""
+    found = config.get(key)
+    if kind is float and type(found) is int:
         found = float(found)
-    if type(found) is not kind:
+    if found is not None and type(found) is not kind:
         raise ConfigError(f"config.json: {key} should be of type {kind.__name__}, found {found!r}")
     return found
 
 
+def unless_null(config: Mapping[str, Any], key: str, kind: type[T], usual: T | None) -> T | None:
+    """Return `config[key]`: `usual` where it is absent, None where it is null. Raises ConfigError."""
+    return optional(config, key, kind) if key in config else usual
+
+
 def require(config: Mapping[str, Any], key: str, allowed: Any) -> None:
-    """Raise ConfigError unless `config[key]` is absent or `allowed`: for what would silently change the model."""
-    if key in config and config[key] != allowed:
+    """Raise ConfigError unless `config[key]` is absent, null or `allowed`: for what would silently change the model."""
+    if config.get(key) is not None and config[key] != allowed:
         raise ConfigError(f"config.json: {key} = {config[key]!r} is not supported, only {allowed!r}")
-
-
-def rope_config(config: Mapping[str, Any], head_dim: int) -> RopeConfig:
-    """Read the rotation, from `rope_parameters` or from the older `rope_theta` and `rope_scaling`."""
-    rope = {"rope_theta": config.get("rope_theta", 10000.0)} | (config.get("rope_scaling") or {})
-    rope |= config.get("rope_parameters") or {}
-    require(rope, "partial_rotary_factor", 1.0)
-    require(config, "partial_rotary_factor", 1.0)
-    kind = str(rope.get("rope_type", rope.get("type", "default")))
-    return RopeConfig(dim=head_dim, theta=value(rope, "rope_theta", float), scaling=_scaling(rope, kind))
-
-
-def _scaling(rope: Mapping[str, Any], kind: str) -> Llama3Scaling | LinearScaling | None:
-    if kind == "default":
-        return None
-    if kind == "linear":
-        return LinearScaling(value(rope, "factor", float))
-    if kind == "llama3":
-        return Llama3Scaling(
-            factor=value(rope, "factor", float),
-            low_freq_factor=value(rope, "low_freq_factor", float),
-            high_freq_factor=value(rope, "high_freq_factor", float),
-            original_max_position_embeddings=value(rope, "original_max_position_embeddings", int),
-        )
-    raise ConfigError(f"config.json: rope type {kind!r} is not supported, only default, linear and llama3")

@@ -103,7 +103,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "quantized": (edit_config(quantization_config={"bits": 4}), "quantized weights are not supported"),
     "unknown architecture": (
         edit_config(architectures=["GPT2LMHeadModel"]),
-        "architecture GPT2LMHeadModel is not supported, only LlamaForCausalLM",
+        "architecture GPT2LMHeadModel is not supported, only .*LlamaForCausalLM, MistralForCausalLM",
     ),
     "key missing": (edit_config(intermediate_size="gone"), "intermediate_size is missing"),
     "key of the wrong type": (edit_config(vocab_size="many"), "vocab_size should be of type int, found 'many'"),
