@@ -54,6 +54,7 @@ class NodeConnection:
         self._news = asyncio.Event()
         self._sequence = 0
         self._residents: dict[RequestId, Resident] = {}
+        self._expected: dict[RequestId, int] = {}
         self._load = 0
         self._unknown: frozenset[RequestId] = frozenset()
         self._told: tuple[list[Peer], float] = ([], float("-inf"))
@@ -74,7 +75,12 @@ class NodeConnection:
         if self.description is None or self.status is None:
             raise RuntimeError(f"{self.client.address} has not been described yet")
         proven = frozenset(ref for ref, peer in self.status.peers.items() if peer.is_proven)
-        return NodeView(self.description, max(self._load, self._reported_load(self.status)), proven)
+        promised = self._load + sum(self._expected.values())
+        return NodeView(self.description, max(promised, self._reported_load(self.status)), proven)
+
+    def expect(self, request: RequestId, *, weight: int) -> None:
+        """Count a request that is placed here but not sent yet, until it is admitted or dismissed."""
+        self._expected[request] = weight
 
     def admit(self, request: RequestId, put: Callable[[Event], None], *, weight: int) -> None:
         """List the request as living here, and deliver to `put` what happens to it here."""
@@ -83,7 +89,8 @@ class NodeConnection:
         self._load += weight
 
     def dismiss(self, request: RequestId) -> None:
-        """The request no longer lives here."""
+        """The request no longer lives here, nor is it expected."""
+        self._expected.pop(request, None)
         resident = self._residents.pop(request, None)
         self._load -= resident.weight if resident else 0
 
