@@ -104,7 +104,12 @@ class DecodeNode:
             async with self.parts.background as background:
                 self._receiver.start()
                 background.attend(self._follow_engine())
-                yield
+                try:
+                    yield
+                except EngineFault as fault:
+                    self._end_all(fault)
+                    await background.finish()
+                    raise
                 self._end_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
             self.parts.tokens.close()

@@ -1,6 +1,7 @@
 """Decides what a leg comes to once P has said its last word: attached, finished with its first token, or lost."""
 
 import asyncio
+import logging
 
 from twostep.core.errors import ChecksumMismatch, ServingError, StaleLeg, TransferFailed
 from twostep.core.request import FinishReason, TokenEvent
@@ -11,6 +12,7 @@ from twostep.kv_transfer.handoff import HandoffState
 from twostep.kv_transfer.receiver import Verdict
 from twostep.node.handoff_messages import Answer, Done, Outcome
 
+logger = logging.getLogger(__name__)
 SUPERSEDED = Answer(Outcome.ENDED, "the leg ended while it was verified")
 
 
@@ -56,6 +58,7 @@ class Settlement:
     ) -> Answer:
         """Give the leg up. The blocks stay for the router's next attempt when the error allows one."""
         answer = Answer(outcome, error.message, mismatched)
+        logger.warning("a handoff was lost", extra={"request": seat.id, "attempt": seat.order.attempt, "reason": error.message})
         self._departure.drop_leg(seat, answer, drained=drained)
         if not error.retry_elsewhere:
             self._departure.end(seat, error=error)

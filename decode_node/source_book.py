@@ -1,5 +1,6 @@
 """Which prefill nodes this decode node knows, and which of them have proved that their bytes arrive."""
 
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from twostep.kv_transfer.probe import landed_probe_digest
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Introduction, Welcome
 
+logger = logging.getLogger(__name__)
 MAX_PROBE_BYTES = 1 << 20
 PROBE_SHARE = 16
 """A probe takes at most one part in this many of the landing pool."""
@@ -77,6 +79,7 @@ class SourceBook:
         if arrived:
             self._landing.give_back(source.probe, proven=True)
             self._sources[node.id] = replace(source, stage=PeerStage.PROVEN, probe=None)
+            logger.info("bytes arrive from a peer", extra={"peer": str(node)})
         return arrived
 
     def require_proven(self, node: NodeRef) -> None:

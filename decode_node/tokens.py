@@ -80,14 +80,18 @@ class TokenStreams:
         outbox.reader += 1
         outbox.filled.set()
         reader = outbox.reader
-        while outbox.reader == reader:
-            outbox.filled.clear()
-            if batch := outbox.take():
-                yield batch
-            elif self._closed:
-                return
-            else:
-                await outbox.filled.wait()
+        try:
+            while outbox.reader == reader:
+                outbox.filled.clear()
+                if batch := outbox.take():
+                    yield batch
+                elif self._closed:
+                    return
+                else:
+                    await outbox.filled.wait()
+        finally:
+            if outbox.reader == reader and not self.backlog(router):
+                self._outboxes.pop(router, None)
 
     def forget(self, router: RouterId) -> None:
         """Drop what a router that is gone will never read."""

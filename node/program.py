@@ -1,6 +1,7 @@
 """How a node program runs: listen, load the model, serve, drain, exit."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class HostedNode(Protocol):
         """Admit nothing more and wait until what runs has ended."""
 
 
+logger = logging.getLogger(__name__)
 N = TypeVar("N", bound=HostedNode)
 T = TypeVar("T")
 
@@ -79,6 +81,9 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         program.add_services(server.server, loading)
         add_node_service(server.server, server.address, loading)
         await server.start(config)
+        logger.info(
+            "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
+        )
         materials = await _unless_told(stop, _load(config, server.address, metrics, fabric))
         if materials is not None:
             await _host(program.build(materials), config, server, loading, stop)
@@ -101,12 +106,15 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) ->
 async def _host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
     async with node.running():
         loading.put(node)
+        logger.info("the node serves", extra={"blocks": node.control.describe().num_blocks})
         while not stop.is_set():
             node.tick()
             await server.tell_ready(not node.readiness.reason)
             await _unless_told(stop, asyncio.sleep(config.timers.tick_s))
         await server.tell_ready(False)
+        logger.info("the node drains")
         await _drain(node, config)
+        logger.info("the node has stopped")
 
 
 async def _drain(node: HostedNode, config: NodeConfig) -> None:

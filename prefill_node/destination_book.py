@@ -1,6 +1,7 @@
 """Which decode nodes this prefill node knows; shakes hands with each in the background until bytes have really moved."""
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +17,7 @@ from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Introduction, Welcome
 from twostep.node.loading import call_in_thread
 
+logger = logging.getLogger(__name__)
 HOPELESS = (FingerprintMismatch, Unsupported)
 """Refusals that no repetition changes while both nodes live."""
 LOOK_AGAIN_S = (0.01, 0.1, 1.0)
@@ -41,6 +43,15 @@ class _Destination:
     registration: int = 0
     checked_at: float = 0.0
     task: asyncio.Task[None] | None = None
+
+    def fail(self, reason: str) -> None:
+        if reason != self.reason:
+            logger.warning("a handshake failed", extra={"peer": str(self.peer.node), "reason": reason})
+        self.stage, self.reason = PeerStage.FAILED, reason
+
+    def prove(self, now: float) -> None:
+        logger.info("bytes move to a peer", extra={"peer": str(self.peer.node), "bytes_per_s": round(self.bytes_per_s)})
+        self.stage, self.reason, self.checked_at = PeerStage.PROVEN, "", now
 
 
 class DestinationBook:
@@ -134,15 +145,14 @@ class DestinationBook:
                 async with asyncio.timeout(self._timers.handshake_s):
                     await self._handshake(destination)
             except HOPELESS as error:
-                destination.stage, destination.reason = PeerStage.FAILED, error.message
+                destination.fail(error.message)
                 return
             except ServingError as error:
-                destination.stage, destination.reason = PeerStage.FAILED, error.message
+                destination.fail(error.message)
             except TimeoutError:
-                destination.stage = PeerStage.FAILED
-                destination.reason = f"no handshake within {self._timers.handshake_s:g} s"
+                destination.fail(f"no handshake within {self._timers.handshake_s:g} s")
             else:
-                destination.stage, destination.reason, destination.checked_at = PeerStage.PROVEN, "", self._clock()
+                destination.prove(self._clock())
                 return
             await asyncio.sleep(self._timers.handshake_retry_s)
 

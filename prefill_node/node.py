@@ -103,7 +103,12 @@ class PrefillNode:
             async with self.parts.background as background:
                 self._sender.start()
                 background.attend(self._follow_engine())
-                yield
+                try:
+                    yield
+                except EngineFault as fault:
+                    self.legs.stop_all(fault)
+                    await background.finish()
+                    raise
                 self.legs.stop_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
             await asyncio.to_thread(self._sender.stop)

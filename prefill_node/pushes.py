@@ -35,6 +35,10 @@ class Pushes:
         self._lock = threading.Lock()
         self._open: dict[RequestId, _Open] = {}
 
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._open)
+
     def open(self, reservation: Reservation, outgoing: OutgoingLeg) -> None:
         """Push what the prefix cache holds already, and from now on whatever is computed."""
         leg = _Open(outgoing, outgoing.ticket.missing, self._block_tokens)

@@ -73,5 +73,14 @@ async def test_a_router_that_is_gone_is_forgotten_with_its_stream() -> None:
     assert streams.backlog(R1) == 0
 
 
+async def test_a_reader_that_leaves_with_everything_read_leaves_nothing_behind() -> None:
+    streams = TokenStreams()
+    reader = streams.read(R1)
+    streams.emit(R1, token(0))
+    await anext(reader)
+    await reader.aclose()
+    assert streams._outboxes == {}
+
+
 async def collect(streams: TokenStreams, router: RouterId) -> list[TokenBatch]:
     return [batch async for batch in streams.read(router)]

@@ -30,6 +30,10 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
     def fail(self, fault: Exception) -> None:
         """Let the next step raise `fault`."""
         self._fault = fault

@@ -53,7 +53,7 @@ class Pair:
             assert census.free + census.cached == census.total
         landing = self.decode.parts.landing.census()
         assert landing.free_bytes == landing.total_bytes
-        assert len(self.decode.parts.seats) == 0
+        assert len(self.decode.parts.seats) == len(self.prefill.parts.pushes) == 0
 
     async def settle(self) -> None:
         """Wait until both nodes have given everything back."""

@@ -7,6 +7,9 @@ import pytest
 
 from twostep.core.errors import ServingError, TransferFailed
 from twostep.core.ids import Attempt, Generation, RequestId
+from twostep.core.request import TokenEvent
+from twostep.engine.batch import Batch
+from twostep.engine.engine import StepResult
 from twostep.node.handoff_messages import Answer, Done, Failed, LegProgress, Outcome
 from twostep.proto.wire import ticket_from_pb
 from twostep.tests.handoff.gate import Gate
@@ -120,6 +123,23 @@ async def test_the_same_prefill_asked_twice_is_computed_once() -> None:
         assert both[0] == both[1]
         await pair.router.answer("a").over.wait()
         assert pair.prefill.parts.metrics.registry.get_sample_value("twostep_prompt_tokens_computed_total") == 100
+        await pair.settle()
+        pair.require_clean()
+
+
+@pytest.mark.parametrize(("attempt", "index"), [(1, 7), (1, 0), (2, 0)])
+async def test_a_token_that_is_not_the_next_of_the_current_attempt_is_not_shown(attempt: int, index: int) -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, decode_gate=gate) as pair:
+        gate.close()
+        granted = await pair.router.grant(request("a", 100))
+        await pair.router.prefill(request("a", 100), granted.ticket)
+        stray = TokenEvent(A, attempt, index, 3)
+        pair.decode.take_step(StepResult(Batch(()), (stray,), (), (), 0, 0, 0.0))
+        gate.open()
+        await pair.router.answer("a").over.wait()
+        assert tuple(pair.router.answer("a").tokens) == Solo(MODEL).answer(request("a", 100))[0]
+        assert num_noops(pair, "token") == 1
         await pair.settle()
         pair.require_clean()
 

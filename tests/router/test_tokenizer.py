@@ -1,10 +1,17 @@
 """What is read of a model folder, and what is said of a broken one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
 
 from twostep.core.errors import ConfigError
+from twostep.router.model import ServedModel
+from twostep.router.openai.accept import ModelLimits
+from twostep.router.templates.conversation import Conversation
+from twostep.router.templates.template import ChatTemplates
 from twostep.router.tokenizer import ByteTokenizer, FolderTokenizer, load_tokenizer
 from twostep.tests.router.tiny_tokenizer import CHATML, byte_level_tokenizer, write_folder
 
@@ -28,6 +35,47 @@ def test_every_token_that_ends_an_answer_is_known(tmp_path: Path) -> None:
 def test_the_models_own_settings_tell_the_eos_where_no_others_do(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
     assert FolderTokenizer(write_folder(tmp_path, settings={"chat_template": CHATML})).eos_ids == {7}
+
+
+def test_several_tokens_of_the_models_own_settings_may_end_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"eos_token_id": [7, 9]}')
+    assert FolderTokenizer(write_folder(tmp_path, settings={"chat_template": CHATML})).eos_ids == {7, 9}
+
+
+@pytest.mark.parametrize("settings", [{}, {"add_bos_token": True}, {"add_bos_token": False, "add_eos_token": True}])
+@pytest.mark.parametrize("has_bos", [True, False])
+def test_tokenizer_json_alone_says_what_is_added_to_a_text(has_bos: bool, settings: dict[str, Any], tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, settings={"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", **settings})
+    if has_bos:
+        add_bos(folder)
+    tokens = FolderTokenizer(folder).encode("hey", add_special_tokens=True)
+    assert list(tokens) == AutoTokenizer.from_pretrained(folder)("hey").input_ids
+    assert (tokens[0] == byte_level_tokenizer().token_to_id("<|im_start|>")) is has_bos
+
+
+async def test_a_conversation_whose_template_prints_the_bos_begins_with_one(tmp_path: Path) -> None:
+    tokenizer = FolderTokenizer(add_bos(write_folder(tmp_path)))
+    template = ChatTemplates({"default": "{{ bos_token }}{{ messages[0].content }}"}, {"bos_token": "<|im_start|>"})
+    model = ServedModel(["m"], "", tokenizer, AtOnce(template), lambda: ModelLimits(100, 300))
+    assert tokenizer.decode(await model.encode(Conversation([{"role": "user", "content": "hey"}]))) == "<|im_start|>hey"
+    assert tokenizer.decode(await model.encode_text("hey", add_special_tokens=True)) == "<|im_start|>hey"
+
+
+class AtOnce:
+    def __init__(self, templates: ChatTemplates) -> None:
+        self._templates = templates
+
+    async def render(self, conversation: Conversation) -> str:
+        return self._templates.render(conversation)
+
+
+def add_bos(folder: Path) -> Path:
+    """Let the folder's tokenizer put its BOS before a text, as those of Llama and Gemma do."""
+    tokenizer = byte_level_tokenizer()
+    bos = ("<|im_start|>", tokenizer.token_to_id("<|im_start|>"))
+    tokenizer.post_processor = TemplateProcessing(single=[bos[0], "$A"], special_tokens=[bos])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""Things that happen while something else has not ended yet. Each test holds one step of the way and lets another overtake."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from twostep.core.errors import Cancelled, QueueFull, ServingError
+from twostep.core.ids import RequestId
+from twostep.core.ticket import Leg
+from twostep.kv_transfer.handoff import HandoffState
+from twostep.kv_transfer.promise import promise
+from twostep.node.handoff_messages import Outcome
+from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.tests.handoff.gate import Gate
+from twostep.tests.handoff.pair import Pair, engine_config, running_pair
+from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
+from twostep.tests.handoff.solo import Solo
+
+A = RequestId("a")
+FULL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL), max_queued=1)
+
+
+class Held:
+    """Stands in for a method that returns a concurrent future: its results arrive when a test lets them."""
+
+    def __init__(self, call: Callable[..., "Future[Any]"]) -> None:
+        self._call = call
+        self._held: list[tuple[Future[Any], Future[Any]]] = []
+        self.called = asyncio.Event()
+        self.num_calls = 0
+
+    def __call__(self, *arguments: Any) -> "Future[Any]":
+        real, held = self._call(*arguments), promise()
+        self._held.append((real, held))
+        self.num_calls += 1
+        self.called.set()
+        return held
+
+    async def resolved(self) -> None:
+        """Wait until the real results are there, held back."""
+        await asyncio.gather(*(asyncio.wrap_future(real) for real, _ in self._held))
+
+    def let_go(self) -> None:
+        for real, held in self._held:
+            if error := real.exception(timeout=5):
+                held.set_exception(error)
+            else:
+                held.set_result(real.result())
+        self._held.clear()
+
+
+def hold(owner: Any, method: str) -> Held:
+    held = Held(getattr(owner, method))
+    setattr(owner, method, held)
+    return held
+
+
+async def start_prefill(pair: Pair, attempt: int = 1) -> "asyncio.Task[Any]":
+    granted = await pair.router.grant(request("a", 100), attempt=attempt)
+    return asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
+
+
+async def test_a_cancel_that_overtakes_the_verdict_wins() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        verdict = hold(pair.decode.parts.receiver, "finish")
+        prefill = await start_prefill(pair)
+        await verdict.called.wait()
+        await verdict.resolved()
+        pair.decode.reception.end(A, Cancelled("the client has gone"))
+        verdict.let_go()
+        with pytest.raises(ServingError):
+            await prefill
+        await pair.settle()
+        pair.require_clean()
+        assert pair.router.answer("a").tokens == []
+
+
+async def test_a_done_that_comes_while_the_first_is_verified_waits_for_the_same_verdict() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        verdict = hold(pair.decode.parts.receiver, "finish")
+        said: list[Any] = []
+        handoffs = pair.decode.handoffs
+        settle = handoffs.done
+
+        async def listen(done: Any) -> Any:
+            said.append(done)
+            return await settle(done)
+
+        handoffs.done = listen  # type: ignore[method-assign]
+        prefill = await start_prefill(pair)
+        await verdict.called.wait()
+        second = asyncio.ensure_future(settle(said[0]))
+        await asyncio.sleep(0)
+        verdict.let_go()
+        assert (await second).outcome is Outcome.ATTACHED
+        await prefill
+        assert verdict.num_calls == 1
+        await pair.router.answer("a").over.wait()
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_blocks_are_not_freed_while_a_copy_into_them_may_be_running() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = await start_prefill(pair)
+        copies = hold(pair.decode.parts.receiver, "forget")
+        await pair.router.cancel(A)
+        with pytest.raises(Cancelled):
+            await prefill
+        await copies.called.wait()
+        assert pair.decode.parts.engine.census().referenced == 5
+        copies.let_go()
+        gate.open()
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_new_attempt_gets_no_ticket_while_a_copy_of_the_old_one_may_be_running() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        first = await start_prefill(pair)
+        copies = hold(pair.decode.parts.receiver, "forget")
+        second = pair.router.reserve(request("a", 100), attempt=2)
+        assert (await second.read()).HasField("queued")
+        seat = pair.decode.parts.seats.find(A)
+        assert seat is not None
+        assert (seat.state, seat.granted) == (HandoffState.RESERVED, None)
+        copies.let_go()
+        granted = await pair.router.grant_from(second)
+        gate.open()
+        await pair.router.prefill(request("a", 100), granted.ticket)
+        await asyncio.gather(first, return_exceptions=True)
+        copies.let_go()
+        await pair.router.answer("a", 2).over.wait()
+        assert tuple(pair.router.answer("a", 2).tokens) == Solo(MODEL).answer(request("a", 100))[0]
+
+
+async def test_the_same_id_waits_until_its_earlier_holder_has_left() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await pair.router.grant(request("a", 100))
+        copies = hold(pair.decode.parts.receiver, "forget")
+        await pair.router.cancel(A)
+        again = pair.router.reserve(request("a", 100), attempt=2)
+        assert (await again.read()).queued.position == 0
+        copies.let_go()
+        granted = await pair.router.grant_from(again)
+        await pair.router.prefill(request("a", 100), granted.ticket)
+        await copies.called.wait()
+        copies.let_go()
+        await pair.router.answer("a", 2).over.wait()
+
+
+async def test_a_later_attempt_on_the_same_prefill_node_waits_for_the_earlier_ones_blocks() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        unheard = asyncio.Event()
+
+        async def abort(leg: Leg, reason: str) -> bool:
+            await unheard.wait()
+            return True
+
+        pair.decode.parts.sources.abort = abort  # type: ignore[method-assign]
+        first = await start_prefill(pair)
+        await asyncio.to_thread(gate.reached.wait)
+        second = await start_prefill(pair, attempt=2)
+        with pytest.raises(ServingError, match="attempt 2 has come"):
+            await first
+        gate.open()
+        await second
+        unheard.set()
+        await pair.router.answer("a", 2).over.wait()
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_one_more_than_ps_line_holds_is_refused() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, FULL_PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        tickets = {name: (await pair.router.grant(request(name, 100))).ticket for name in "abc"}
+        first, second = (asyncio.ensure_future(pair.router.prefill(request(n, 100), tickets[n])) for n in "ab")
+        await asyncio.to_thread(gate.reached.wait)
+        while len(pair.prefill.legs.line) == 0:
+            await pair.router.status()
+        with pytest.raises(QueueFull, match="1 requests wait"):
+            await pair.router.prefill(request("c", 100), tickets["c"])
+        gate.open()
+        await asyncio.gather(first, second)
+        await pair.router.cancel(RequestId("c"))
+        await pair.settle()
+        pair.require_clean()
