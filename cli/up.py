@@ -57,21 +57,23 @@ def with_cluster(arguments: argparse.Namespace, use: Use) -> int:
 async def _run(plan: ClusterPlan, folder: Path, use: Use) -> int:
     watch = Watch()
     watch.listen_to_signals()
-    code, endings = 0, dict[str, ChildEnded]()
     try:
         code = await _use_when_ready(plan, folder, watch, use)
     except Stopped:
         code = INTERRUPTED
     except ChildEnded as ended:
-        endings[ended.name] = ended
+        # How the others ended after it is a consequence.
+        return _complain(ended, ended.exit_code)
     except ServingError as error:
-        print(f"twostep: {error}", file=sys.stderr)
-        code = 1
+        return _complain(error, 1)
     for farewell in watch.farewells:
-        endings.setdefault(farewell.name, farewell)
-    for ending in endings.values():
-        print(f"twostep: {ending}", file=sys.stderr)
-    return next((ending.exit_code for ending in endings.values()), code)
+        code = _complain(farewell, farewell.exit_code)
+    return code
+
+
+def _complain(error: Exception, code: int) -> int:
+    print(f"twostep: {error}", file=sys.stderr)
+    return code
 
 
 async def _use_when_ready(plan: ClusterPlan, folder: Path, watch: Watch, use: Use) -> int:

@@ -50,20 +50,19 @@ class DecodeNode:
         metrics: NodeMetrics,
         clock: Clock,
     ) -> None:
-        timers, layout = config.timers, runner.kv.layout
-        growth_tokens = config.growth_tokens or layout.block_tokens
+        timers = config.timers
         self._memory = LandingMemory(config.landing_bytes)
         self._transport = transport
         self._channels = Channels()
-        engine = Engine(runner, config.engine, clock=clock)
+        self._receiver = Receiver(transport, runner.kv, self._memory.region(), clock=clock)
         landing = LandingPool(
             config.landing_bytes, cooldown_s=timers.landing_cooldown_s, clock=clock, max_share=config.landing_share
         )
-        self._receiver = Receiver(transport, runner.kv, self._memory.region(), clock=clock)
-        self.sources = SourceBook(self._welcome(node, runner), landing, layout, max_sources=config.max_peers, clock=clock)
+        welcome = self._welcome(node, runner)
+        self.sources = SourceBook(welcome, landing, runner.kv.layout, max_sources=config.max_peers, clock=clock)
         self.parts = Parts(
             node=node,
-            engine=engine,
+            engine=Engine(runner, config.engine, clock=clock),
             receiver=self._receiver,
             landing=landing,
             sources=SourceClient(self._channels, self.sources.address_of, call_s=timers.call_s),
@@ -78,21 +77,14 @@ class DecodeNode:
         )
         self.departure = Departure(self.parts, self._advance)
         self.handoffs = Handoffs(self.parts, self.departure)
-        self.reception = Reception(
-            self.parts,
-            Admission(node, engine, landing, admission.Limits(growth_tokens, config.unattached_share), clock),
-            self.departure,
-            self.handoffs,
-            self.sources,
-            reception.Limits(growth_tokens, config.max_queued, config.max_unread_tokens),
-        )
-        self._feed = EngineFeed(engine, metrics, clock)
-        self.readiness = Readiness(self._feed, timers.stall_s)
-        observe_engine(metrics, engine)
+        self.reception = self._new_reception(config)
+        self._feed = EngineFeed(self.parts.engine, metrics, clock)
         self._landing_gauges = LandingGauges(metrics, landing)
-        metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.reception.line))
-        self.control = DecodeControl(self.parts, self.reception, self.sources, self.readiness)
         self._idle = asyncio.Event()
+        self.readiness = Readiness(self._feed, timers.stall_s)
+        self.control = DecodeControl(self.parts, self.reception, self.sources, self.readiness)
+        observe_engine(metrics, self.parts.engine)
+        metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.reception.line))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -200,6 +192,19 @@ class DecodeNode:
             self._idle.set()
         else:
             self._idle.clear()
+
+    def _new_reception(self, config: DecodeNodeConfig) -> Reception:
+        parts = self.parts
+        growth_tokens = config.growth_tokens or parts.engine.runner.kv.layout.block_tokens
+        may_take = admission.Limits(growth_tokens, config.unattached_share)
+        return Reception(
+            parts,
+            Admission(parts.node, parts.engine, parts.landing, may_take, parts.clock),
+            self.departure,
+            self.handoffs,
+            self.sources,
+            reception.Limits(growth_tokens, config.max_queued, config.max_unread_tokens),
+        )
 
     def _welcome(self, node: NodeRef, runner: Runner) -> Welcome:
         return Welcome(

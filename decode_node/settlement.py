@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from twostep.core.errors import ChecksumMismatch, ServingError, StaleLeg, TransferFailed
+from twostep.core.errors import ChecksumMismatch, ServingError, TransferFailed
 from twostep.core.request import FinishReason, TokenEvent
 from twostep.decode_node.departure import Departure
 from twostep.decode_node.parts import Parts
@@ -31,13 +31,13 @@ class Settlement:
         if finish:
             return self._finish(seat, done.first_token, finish)
         try:
-            verdict = await self._verify(done)
-        except StaleLeg:
-            return self._parts.answers.find(done.leg) or SUPERSEDED
+            verdict: Verdict | TransferFailed = await self._verify(done)
         except TransferFailed as error:
-            return self.lose(seat, error, drained=True)
+            verdict = error
         if seat.leg is not expected:
             return self._parts.answers.find(done.leg) or SUPERSEDED
+        if isinstance(verdict, TransferFailed):
+            return self.lose(seat, verdict, drained=True)
         return self._attach(seat, verdict, done.first_token) if verdict.ok else self.mismatch(seat, verdict, drained=True)
 
     def fill(self, seat: Seat) -> None:

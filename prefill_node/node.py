@@ -59,9 +59,8 @@ class PrefillNode:
         pushes = Pushes(digests, layout.block_tokens, layout.num_layers)
         engine = Engine(runner, config.engine, clock=clock, on_layers=pushes.on_layers)
         background = Background()
-        introduction = Introduction(node, runner.fingerprint, runner.geometry, handoff_address, transport.name)
         book = DestinationBook(
-            introduction,
+            Introduction(node, runner.fingerprint, runner.geometry, handoff_address, transport.name),
             self._sender,
             HandshakeClient(self._channels, call_s=timers.call_s),
             background,

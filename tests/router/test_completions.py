@@ -274,3 +274,38 @@ async def test_each_finished_choice_says_so_at_once(tmp_path: Path) -> None:
         chunks = events((await complete(running, prompt=["a", "b"], stream=True, max_tokens=2)).text)
         finished = [chunk["choices"][0] for chunk in chunks[:-1] if chunk["choices"][0]["finish_reason"]]
         assert sorted(choice["index"] for choice in finished) == [0, 1]
+
+
+BENCHMARKS = {
+    "vllm bench serve": {
+        "repetition_penalty": 1.0,
+        "max_tokens": 5,
+        "logprobs": None,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "ignore_eos": True,
+    },
+    "guidellm": {
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "max_tokens": 5,
+        "stop": None,
+        "ignore_eos": True,
+    },
+    "aiperf": {"prompt": ["hi"], "stream": True, "max_tokens": 5, "stream_options": {"include_usage": True}},
+}
+
+
+@pytest.mark.parametrize("fields", BENCHMARKS.values(), ids=BENCHMARKS)
+async def test_benchmark_clients_find_the_events_that_they_count_on(tmp_path: Path, fields: dict[str, Any]) -> None:
+    async with cluster(tmp_path) as running:
+        spell(running)
+        *chunks, finish, usage, done = events((await complete(running, **fields)).text)
+        assert [chunk["choices"][0]["text"] for chunk in chunks] == ["h"] * 5
+        assert finish["choices"][0]["finish_reason"] == "length"
+        assert {chunk["object"] for chunk in (*chunks, finish, usage)} == {"text_completion"}
+        # Usage comes alone: a reader that has found choices in an event looks for nothing else there.
+        assert usage["choices"] == []
+        assert (usage["usage"]["prompt_tokens"], usage["usage"]["completion_tokens"]) == (2, 5)
+        assert all("usage" not in chunk for chunk in (*chunks, finish))
+        assert done == "[DONE]"
