@@ -56,6 +56,7 @@ class NodeConnection:
         self._residents: dict[RequestId, Resident] = {}
         self._expected: dict[RequestId, int] = {}
         self._load = 0
+        self._foreign_load = 0
         self._unknown: frozenset[RequestId] = frozenset()
         self._told: tuple[list[Peer], float] = ([], float("-inf"))
         self._last_beat = clock()
@@ -75,8 +76,7 @@ class NodeConnection:
         if self.description is None or self.status is None:
             raise RuntimeError(f"{self.client.address} has not been described yet")
         proven = frozenset(ref for ref, peer in self.status.peers.items() if peer.is_proven)
-        promised = self._load + sum(self._expected.values())
-        return NodeView(self.description, max(promised, self._reported_load(self.status)), proven)
+        return NodeView(self.description, self._own_load() + self._foreign_load, proven)
 
     def expect(self, request: RequestId, *, weight: int) -> None:
         """Count a request that is placed here but not sent yet, until it is admitted or dismissed."""
@@ -124,9 +124,11 @@ class NodeConnection:
         if self.description is None or not self.description.is_ready:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         self._sequence += 1
-        live = self.live
+        live, own_load = self.live, self._own_load()
         beat = await self.client.heartbeat(self._sequence, live, lease_s=self._config.lease_s, timeout_s=timeout_s)
         self._hear(beat, live)
+        # What other routers have placed here. Our own part is counted by ourselves: a heartbeat's figure is soon too old.
+        self._foreign_load = max(0, self._reported_load(beat.status) - max(own_load, self._own_load()))
         if self.description is None or beat.status.ref != self.description.ref:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         await self._tell_peers(timeout_s)
@@ -228,6 +230,9 @@ class NodeConnection:
         if has_turned:
             log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
             self._on_change()
+
+    def _own_load(self) -> int:
+        return self._load + sum(self._expected.values())
 
     def _reported_load(self, status: NodeStatus) -> int:
         return status.queued_tokens if self.role == "prefill" else status.num_running + status.num_waiting
