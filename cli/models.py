@@ -30,7 +30,8 @@ def pull_by_name(name: str) -> int:
     """Pull a model of the catalogue, showing progress on stderr, and print its folder on stdout."""
     entry = catalogue_entry(name)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:

@@ -45,7 +45,7 @@ def convert_weights(gguf: Path, folder: Path, on_tensors: OnTensors) -> None:
         raise ConfigError(f"{gguf.name}: cannot convert architecture {fields['general.architecture']}: only llama is known")
     weights = dict(_weights(reader, fields, on_tensors))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    _write_json(folder / "config.json", _config(fields, is_tied="lm_head.weight" not in weights))
+    _write_json(folder / "config.json", _config(fields, weights))
     _write_json(folder / "generation_config.json", _token_ids(fields))
 
 
@@ -80,7 +80,7 @@ def unpermute(rows: NDArray[np.float32], num_heads: int) -> NDArray[np.float32]:
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
-def _config(fields: Mapping[str, Any], *, is_tied: bool) -> dict[str, Any]:
+def _config(fields: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     def llama(key: str) -> Any:
         return fields[f"llama.{key}"]
 
@@ -99,8 +99,8 @@ def _config(fields: Mapping[str, Any], *, is_tied: bool) -> dict[str, Any]:
         # Stored as float32: printed with the digits it was written with.
         "rms_norm_eps": float(str(np.float32(llama("attention.layer_norm_rms_epsilon")))),
         "rope_theta": llama("rope.freq_base"),
-        "tie_word_embeddings": is_tied,
-        "vocab_size": len(fields["tokenizer.ggml.tokens"]),
+        "tie_word_embeddings": "lm_head.weight" not in weights,
+        "vocab_size": len(weights["model.embed_tokens.weight"]),
         **_token_ids(fields),
     }
 

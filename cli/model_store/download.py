@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,7 +39,8 @@ def _run_pip(entry: CatalogueEntry, folder: Path, on_bytes: OnBytes) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
     # pip unpacks into its temporary folder: inside ours, its growth can be watched and nothing is left behind.
     temporary = folder / "pip"
-    temporary.mkdir(exist_ok=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     with subprocess.Popen(
         [*command, "--progress-bar=off", "--dest", str(folder), entry.requirement],
         env=os.environ | {"TMPDIR": str(temporary)},
@@ -74,14 +76,14 @@ def _size(folder: Path) -> int:
 
 
 def _explain(errors: str) -> str:
-    """Return one line: what pip said last, and what to do when it could not reach an index."""
+    """Return one line: what to do, or what pip said last."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     if any("No module named pip" in line for line in lines):
         return f"{sys.executable} has no pip: run `{sys.executable} -m ensurepip`"
+    if any("(from versions: none)" in line for line in lines):
+        return "pip found it on no index that it could reach: check the network and pip's settings (PIP_INDEX_URL)"
     reason = next((line for line in reversed(lines) if line.startswith("ERROR:")), lines[-1] if lines else "pip failed")
-    is_offline = any("NewConnectionError" in line or "ConnectTimeout" in line or "resolve" in line for line in lines)
-    hint = "no package index can be reached: check the network, or pip's index settings (PIP_INDEX_URL)"
-    return hint if is_offline else reason.removeprefix("ERROR:").strip()
+    return reason.removeprefix("ERROR:").strip()
 
 
 def _sha256(path: Path) -> str:

@@ -1,0 +1,48 @@
+"""What a log line carries beside its message."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from twostep.core.logging import JsonFormatter, TextFormatter, about_request
+
+
+def line(**extra: Any) -> dict[str, Any]:
+    record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "name": "here", **extra})
+    parsed: dict[str, Any] = json.loads(JsonFormatter("router").format(record))
+    return parsed
+
+
+def test_extra_fields_become_keys() -> None:
+    assert {key: line(node="d0")[key] for key in ("message", "level", "program", "node")} == {
+        "message": "said",
+        "level": "info",
+        "program": "router",
+        "node": "d0",
+    }
+
+
+def test_a_line_about_a_request_carries_its_id_until_the_block_ends() -> None:
+    with about_request("req-1"):
+        assert line()["request"] == "req-1"
+        with about_request("req-1-0"):
+            assert line()["request"] == "req-1-0"
+        assert line(request="req-2")["request"] == "req-2"
+    assert "request" not in line()
+
+
+async def test_a_task_started_for_a_request_speaks_of_it_too() -> None:
+    async def speak() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return line()
+
+    with about_request("req-1"):
+        speaking = asyncio.create_task(speak())
+    assert (await speaking)["request"] == "req-1"
+
+
+def test_people_read_the_same_fields() -> None:
+    record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "node": "d0"})
+    with about_request("req-1"):
+        assert TextFormatter("router").format(record).endswith("router INFO said request=req-1 node=d0")
