@@ -1,122 +1,57 @@
-"""Takes up what prefill nodes say about their legs. Late, repeated and unknown messages change nothing and are counted."""
+"""The handoffs of this decode node, and whose blocks are still being released."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from twostep.core.errors import NodeUnavailable, StaleLeg, TransferFailed, TransferTimeout
-from twostep.core.ids import Generation, NodeRef
+from twostep.core.ids import RequestId
 from twostep.core.ticket import Leg
-from twostep.decode_node.departure import Departure
-from twostep.decode_node.parts import Parts
-from twostep.decode_node.progress import Sign
-from twostep.decode_node.seat import ExpectedLeg, Seat
-from twostep.decode_node.settlement import Settlement
-from twostep.kv_transfer.pieces import Piece
-from twostep.node.handoff_messages import Answer, Credit, Done, Failed, Landed, LegProgress, Outcome
-
-UNKNOWN = Answer(Outcome.UNKNOWN_LEG, "no such leg was granted here, or too long ago")
+from twostep.decode_node.handoff import ExpectedLeg, Handoff
+from twostep.kv_transfer.handoff_state import HandoffState
 
 
 class Handoffs:
-    """The legs that fill this node's seats, by P's words."""
+    """All living handoffs by request id. An id that is releasing keeps its blocks until no copy of it is running."""
 
-    def __init__(self, parts: Parts, departure: Departure) -> None:
-        self._parts = parts
-        self._departure = departure
-        self._settlement = Settlement(parts, departure)
+    def __init__(self) -> None:
+        self._handoffs: dict[RequestId, Handoff] = {}
+        self._releasing: set[RequestId] = set()
 
-    def expect(self, seat: Seat, expected: ExpectedLeg) -> None:
-        """Begin to copy in what lands for a seat whose ticket is about to go out."""
-        source, reservation = seat.order.source, seat.reservation
-        assert source is not None
-        assert reservation is not None
-        self._parts.receiver.expect(expected.leg, expected.extent, expected.missing, source.geometry, reservation.table)
+    def __len__(self) -> int:
+        return len(self._handoffs)
 
-    async def done(self, done: Done) -> Answer:
-        """Settle the leg, once: a repeat waits for the same answer or gets it from the record."""
-        found = self._find(done.leg, done.generation)
-        if found is None:
-            return self._recorded(done.leg, "done")
-        seat, expected = found
-        if expected.settling is None:
-            expected.settling = self._parts.background.spawn(self._settlement.settle(seat, expected, done))
-        else:
-            self._count_noop("done")
-        return await asyncio.shield(expected.settling)
+    def __iter__(self) -> Iterator[Handoff]:
+        return iter(tuple(self._handoffs.values()))
 
-    async def failed(self, failed: Failed) -> Answer:
-        """Give the leg up, unless its Done came before."""
-        found = self._find(failed.leg, failed.generation)
-        if found is None:
-            return self._recorded(failed.leg, "failed")
-        seat, expected = found
-        if expected.settling is None:
-            return self._settlement.lose(seat, failed.error, drained=failed.drained)
-        self._count_noop("failed")
-        return await asyncio.shield(expected.settling)
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request is here and none still holds blocks."""
+        return not self._handoffs and not self._releasing
 
-    async def landed(self, landed: Landed) -> None:
-        """Verify written cells of a ring and let P write their slots again."""
-        found = self._find(landed.leg, landed.generation)
-        if found is None:
-            self._count_noop("landed")
-            return
-        seat, expected = found
-        self._settlement.fill(seat)
-        expected.watch.moved(self._parts.clock())
-        cells = landed.cells
-        piece = Piece(cells.layers, cells.blocks)
-        try:
-            verdict = await asyncio.wrap_future(self._parts.receiver.landed(landed.leg, piece, cells.digests))
-        except StaleLeg:
-            return
-        except ValueError as cause:
-            raise TransferFailed(f"request {seat.id}: {cause}") from cause
-        if seat.leg is not expected:
-            return
-        if verdict.ok:
-            credit = Credit(landed.leg, landed.generation, cells.layers, verdict.verified_end)
-            self._parts.background.spawn(self._parts.sources.credit(credit))
-        else:
-            self._settlement.mismatch(seat, verdict, drained=False)
+    def find(self, request: RequestId) -> Handoff | None:
+        return self._handoffs.get(request)
 
-    def progress(self, source: NodeRef, engine_step: int, legs: Sequence[LegProgress]) -> tuple[Leg, ...]:
-        """Note how far P is with its legs; returns those that are unknown here, which P should end."""
-        return tuple(told.leg for told in legs if told.leg.source != source or not self._hear(told, engine_step))
+    def expecting(self, leg: Leg) -> tuple[Handoff, ExpectedLeg] | None:
+        """Return the handoff whose current leg is `leg`, if there is one."""
+        handoff = self._handoffs.get(leg.request)
+        return (handoff, handoff.leg) if handoff and handoff.leg and handoff.leg.leg == leg else None
 
-    def lose_source(self, source: NodeRef) -> None:
-        """Give up every leg of a prefill node's earlier life."""
-        for seat in self._parts.seats:
-            if seat.leg and seat.leg.leg.source == source and not seat.leg.settling:
-                self._settlement.lose(seat, NodeUnavailable(f"{source} has been started anew"), drained=False)
+    def add(self, handoff: Handoff) -> None:
+        self._handoffs[handoff.id] = handoff
 
-    def watch(self) -> None:
-        """End what makes no progress, and what waited in vain for another attempt; called by the timer."""
-        now, timers = self._parts.clock(), self._parts.timers
-        for seat in self._parts.seats:
-            if seat.leg and not seat.leg.settling and seat.leg.watch.idle_s(now) > timers.progress_s:
-                message = f"request {seat.id}: {seat.leg.leg.source} made no progress for {timers.progress_s:g} s"
-                self._departure.end(seat, error=TransferTimeout(message))
-            elif seat.loss and now - seat.loss.at > timers.retry_s:
-                self._departure.end(seat, error=seat.loss.error)
+    def remove(self, handoff: Handoff) -> None:
+        """Take the handoff off the table; its id is releasing until `released`."""
+        del self._handoffs[handoff.id]
+        self._releasing.add(handoff.id)
 
-    def _hear(self, told: LegProgress, engine_step: int) -> bool:
-        found = self._parts.seats.expecting(told.leg)
-        if found is None:
-            answer = self._parts.answers.find(told.leg)
-            return answer is not None and answer.outcome is not Outcome.ENDED
-        seat, expected = found
-        self._settlement.fill(seat)
-        expected.watch.hear(Sign(told.phase, told.queue_position, engine_step), self._parts.clock())
-        return True
+    def released(self, request: RequestId) -> None:
+        self._releasing.discard(request)
 
-    def _find(self, leg: Leg, generation: Generation) -> tuple[Seat, ExpectedLeg] | None:
-        found = self._parts.seats.expecting(leg)
-        return found if found and found[1].extent.generation == generation else None
+    def is_releasing(self, request: RequestId) -> bool:
+        return request in self._releasing
 
-    def _recorded(self, leg: Leg, kind: str) -> Answer:
-        self._count_noop(kind)
-        return self._parts.answers.find(leg) or UNKNOWN
+    def unattached_blocks(self) -> int:
+        """Return how many KV blocks are held by requests whose KV is not in place yet."""
+        return sum(len(handoff.reservation.table) for handoff in self if handoff.reservation and not _decodes(handoff))
 
-    def _count_noop(self, kind: str) -> None:
-        self._parts.metrics.noop_messages.labels(kind).inc()
+
+def _decodes(handoff: Handoff) -> bool:
+    return handoff.state is HandoffState.ATTACHED

@@ -1,4 +1,4 @@
-"""A decode node: an engine and a receiver. Seats requests, takes their KV in or computes it, and streams their tokens."""
+"""A decode node: an engine and a receiver. Reserves memory, takes KV in or computes it, and streams their tokens."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,19 +8,19 @@ from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError
 from twostep.core.ids import NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
-from twostep.decode_node import admission, reception
+from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.control import DecodeControl
-from twostep.decode_node.departure import Departure
 from twostep.decode_node.handoffs import Handoffs
 from twostep.decode_node.landing_gauges import LandingGauges
 from twostep.decode_node.landing_memory import LandingMemory
+from twostep.decode_node.legs import Legs
 from twostep.decode_node.parts import MAX_ANSWERS, Parts
-from twostep.decode_node.reception import Reception
-from twostep.decode_node.seats import Seats
-from twostep.decode_node.source_book import SourceBook
+from twostep.decode_node.release import Release
+from twostep.decode_node.reservation_queue import ReservationQueue
 from twostep.decode_node.source_client import SourceClient
+from twostep.decode_node.source_peers import SourcePeers
 from twostep.decode_node.tokens import TokenStreams
 from twostep.engine.engine import Engine, StepResult
 from twostep.engine.runner import Runner
@@ -32,7 +32,7 @@ from twostep.node.background import Background
 from twostep.node.calls import Channels
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.gauges import observe_engine
-from twostep.node.handoff_messages import Introduction, Welcome
+from twostep.node.handoff_messages import Hello, HelloReply
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
@@ -58,15 +58,15 @@ class DecodeNode:
         landing = LandingPool(
             config.landing_bytes, cooldown_s=timers.landing_cooldown_s, clock=clock, max_share=config.landing_share
         )
-        welcome = self._welcome(node, runner)
-        self.sources = SourceBook(welcome, landing, runner.kv.layout, max_sources=config.max_peers, clock=clock)
+        reply = self._hello_reply(node, runner)
+        self.peers = SourcePeers(reply, landing, runner.kv.layout, max_sources=config.max_peers, clock=clock)
         self.parts = Parts(
             node=node,
             engine=Engine(runner, config.engine, clock=clock),
             receiver=self._receiver,
             landing=landing,
-            sources=SourceClient(self._channels, self.sources.address_of, call_s=timers.call_s),
-            seats=Seats(),
+            sources=SourceClient(self._channels, self.peers.address_of, call_s=timers.call_s),
+            handoffs=Handoffs(),
             tokens=TokenStreams(),
             leases=Leases(timers.lease_s, clock),
             answers=Answers(MAX_ANSWERS),
@@ -75,16 +75,16 @@ class DecodeNode:
             timers=timers,
             clock=clock,
         )
-        self.departure = Departure(self.parts, self._advance)
-        self.handoffs = Handoffs(self.parts, self.departure)
-        self.reception = self._new_reception(config)
+        self.release = Release(self.parts, self._advance)
+        self.legs = Legs(self.parts, self.release)
+        self.queue = self._new_queue(config)
         self._feed = EngineFeed(self.parts.engine, metrics, clock)
         self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s)
-        self.control = DecodeControl(self.parts, self.reception, self.sources, self.readiness)
+        self.control = DecodeControl(self.parts, self.queue, self.peers, self.readiness)
         observe_engine(metrics, self.parts.engine)
-        metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.reception.line))
+        metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -112,7 +112,7 @@ class DecodeNode:
     async def drain(self) -> None:
         """Admit nothing more and wait until the last request has gone, at most as long as the configuration allows."""
         self.readiness.is_draining = True
-        self.reception.close()
+        self.queue.close()
         self._advance()
         try:
             async with asyncio.timeout(self.parts.timers.drain_s):
@@ -120,13 +120,13 @@ class DecodeNode:
         except TimeoutError:
             self._end_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
 
-    def introduce(self, introduction: Introduction) -> Welcome:
+    def answer_hello(self, hello: Hello) -> HelloReply:
         """Meet a prefill node. A new incarnation of one known before ends what the old one was sending."""
-        before = self.sources.incarnation_of(introduction.node.id)
-        welcome = self.sources.introduce(introduction)
-        if before and before != introduction.node:
-            self.handoffs.lose_source(before)
-        return welcome
+        before = self.peers.incarnation_of(hello.node.id)
+        reply = self.peers.answer_hello(hello)
+        if before and before != hello.node:
+            self.legs.lose_source(before)
+        return reply
 
     def tick(self) -> None:
         """Look at every timer. Raises EngineFault when no more KV can be received."""
@@ -135,11 +135,11 @@ class DecodeNode:
         parts, now = self.parts, self.parts.clock()
         for router, requests in parts.leases.expire().items():
             self._abandon(router, requests)
-        for seat in parts.seats:
-            if now > seat.deadline:
-                self.departure.end(seat, error=DeadlineExceeded(f"request {seat.id} has run out of time"))
-        self.handoffs.watch()
-        self.sources.expire({seat.leg.leg.source for seat in parts.seats if seat.leg})
+        for handoff in parts.handoffs:
+            if now > handoff.deadline:
+                self.release.end(handoff, error=DeadlineExceeded(f"request {handoff.id} has run out of time"))
+        self.legs.watch()
+        self.peers.expire({handoff.leg.leg.source for handoff in parts.handoffs if handoff.leg})
         self.readiness.look()
         self._landing_gauges.look()
         self._advance()
@@ -147,26 +147,26 @@ class DecodeNode:
     def take_step(self, result: StepResult) -> None:
         """Stream the tokens of one engine step and end what it has finished."""
         for chunk in result.batch.chunks:
-            seat = self.parts.seats.find(chunk.request)
-            if seat:
-                seat.tally.step(chunk, len(seat.order.request.prompt))
+            handoff = self.parts.handoffs.find(chunk.request)
+            if handoff:
+                handoff.meter.step(chunk, len(handoff.order.request.prompt))
         for event in result.events:
             self._take_token(event)
         for request, error in result.faults:
-            self.reception.end(request, error)
-        self.departure.free_watch.look()
+            self.queue.end(request, error)
+        self.release.free_watch.look()
         self._advance()
 
     def _take_token(self, event: TokenEvent) -> None:
-        seat = self.parts.seats.find(event.request)
-        if seat is None or seat.order.attempt != event.attempt or seat.next_index != event.index:
+        handoff = self.parts.handoffs.find(event.request)
+        if handoff is None or handoff.order.attempt != event.attempt or handoff.next_index != event.index:
             self.parts.metrics.noop_messages.labels("token").inc()
             return
-        self.parts.tokens.emit(seat.order.router, event)
-        seat.next_index += 1
-        seat.tally.stepped_at = seat.tally.stepped_at or self.parts.clock()
+        self.parts.tokens.emit(handoff.order.router, event)
+        handoff.next_index += 1
+        handoff.meter.stepped_at = handoff.meter.stepped_at or self.parts.clock()
         if event.finish:
-            self.departure.end(seat, finish=event.finish)
+            self.release.end(handoff, finish=event.finish)
 
     async def _follow_engine(self) -> None:
         try:
@@ -179,35 +179,35 @@ class DecodeNode:
 
     def _abandon(self, router: RouterId, requests: tuple[RequestId, ...]) -> None:
         for request in requests:
-            self.reception.end(request, Cancelled(f"router {router} was silent for a whole lease"))
+            self.queue.end(request, Cancelled(f"router {router} was silent for a whole lease"))
         self.parts.tokens.forget(router)
 
     def _end_all(self, error: ServingError) -> None:
-        for seat in self.parts.seats:
-            self.departure.end(seat, error=error)
+        for handoff in self.parts.handoffs:
+            self.release.end(handoff, error=error)
 
     def _advance(self) -> None:
-        self.reception.advance()
-        if self.parts.seats.is_empty:
+        self.queue.advance()
+        if self.parts.handoffs.is_empty:
             self._idle.set()
         else:
             self._idle.clear()
 
-    def _new_reception(self, config: DecodeNodeConfig) -> Reception:
+    def _new_queue(self, config: DecodeNodeConfig) -> ReservationQueue:
         parts = self.parts
         growth_tokens = config.growth_tokens or parts.engine.runner.kv.layout.block_tokens
         may_take = admission.Limits(growth_tokens, config.unattached_share)
-        return Reception(
+        return ReservationQueue(
             parts,
             Admission(parts.node, parts.engine, parts.landing, may_take, parts.clock),
-            self.departure,
-            self.handoffs,
-            self.sources,
-            reception.Limits(growth_tokens, config.max_queued, config.max_unread_tokens),
+            self.release,
+            self.legs,
+            self.peers,
+            reservation_queue.Limits(growth_tokens, config.max_queued, config.max_unread_tokens),
         )
 
-    def _welcome(self, node: NodeRef, runner: Runner) -> Welcome:
-        return Welcome(
+    def _hello_reply(self, node: NodeRef, runner: Runner) -> HelloReply:
+        return HelloReply(
             node=node,
             fingerprint=runner.fingerprint,
             geometry=runner.geometry,

@@ -18,8 +18,8 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A request to be seated. Without a source this node computes the prompt itself."""
+class ReserveOrder:
+    """A request that wants memory. Without a source this node computes the prompt itself."""
 
     router: RouterId
     request: Request

@@ -6,7 +6,7 @@ from typing import Protocol
 from twostep.core.clock import Clock
 from twostep.core.ids import NodeRef
 from twostep.core.ticket import Leg
-from twostep.decode_node.seats import Seats
+from twostep.decode_node.handoffs import Handoffs
 from twostep.decode_node.tokens import TokenStreams
 from twostep.engine.engine import Engine
 from twostep.kv_transfer.landing import LandingPool
@@ -38,7 +38,7 @@ class Parts:
     receiver: Receiver
     landing: LandingPool
     sources: SourceCalls
-    seats: Seats
+    handoffs: Handoffs
     tokens: TokenStreams
     leases: Leases
     answers: Answers[Leg, Answer]

@@ -8,7 +8,7 @@ import grpc.aio
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Attempt, RouterId
 from twostep.decode_node.node import DecodeNode
-from twostep.decode_node.orders import Granted, Order, Queued, Source
+from twostep.decode_node.orders import Granted, Queued, ReserveOrder, Source
 from twostep.decode_node.tokens import Ended, TokenBatch
 from twostep.node.handoff_messages import LegProgress
 from twostep.node.handoff_wire import (
@@ -16,9 +16,9 @@ from twostep.node.handoff_wire import (
     answer_to_pb,
     done_from_pb,
     failed_from_pb,
-    introduction_from_pb,
+    hello_from_pb,
+    hello_reply_to_pb,
     landed_from_pb,
-    welcome_to_pb,
 )
 from twostep.node.loading import Loading
 from twostep.proto import handoff_pb2, handoff_pb2_grpc, node_pb2_grpc
@@ -49,7 +49,7 @@ class DecodeService(node_pb2_grpc.DecodeServicer):
         self._node = node
 
     async def Reserve(self, request: pb.ReserveRequest, context: Context) -> AsyncIterator[pb.ReserveEvent]:
-        async with aclosing(self._node.get().reception.reserve(_order_from_pb(request))) as events:
+        async with aclosing(self._node.get().queue.reserve(_order_from_pb(request))) as events:
             async for event in events:
                 yield _event_to_pb(event)
 
@@ -68,36 +68,36 @@ class DestinationService(handoff_pb2_grpc.HandoffDestinationServicer):
         self._node = node
 
     async def Hello(self, request: handoff_pb2.HelloRequest, context: Context) -> handoff_pb2.HelloReply:
-        return welcome_to_pb(self._node.get().introduce(introduction_from_pb(request)))
+        return hello_reply_to_pb(self._node.get().answer_hello(hello_from_pb(request)))
 
     async def Probe(self, request: handoff_pb2.ProbeRequest, context: Context) -> handoff_pb2.ProbeReply:
         source = node_from_pb(request.source)
-        arrived = self._node.get().sources.prove(source, request.registration, request.probe_digest)
+        arrived = self._node.get().peers.prove(source, request.registration, request.probe_digest)
         return handoff_pb2.ProbeReply(arrived=arrived)
 
     async def Progress(self, request: handoff_pb2.ProgressRequest, context: Context) -> handoff_pb2.ProgressReply:
         legs = [LegProgress(leg_from_pb(one.leg), one.phase, one.queue_position) for one in request.legs]
-        unknown = self._node.get().handoffs.progress(node_from_pb(request.source), request.engine_step, legs)
+        unknown = self._node.get().legs.progress(node_from_pb(request.source), request.engine_step, legs)
         return handoff_pb2.ProgressReply(unknown=map(leg_to_pb, unknown))
 
     async def Landed(self, request: handoff_pb2.LandedRequest, context: Context) -> handoff_pb2.LandedReply:
-        await self._node.get().handoffs.landed(landed_from_pb(request))
+        await self._node.get().legs.landed(landed_from_pb(request))
         return handoff_pb2.LandedReply()
 
     async def Done(self, request: handoff_pb2.DoneRequest, context: Context) -> handoff_pb2.DoneReply:
-        return answer_to_pb(await self._node.get().handoffs.done(done_from_pb(request)))
+        return answer_to_pb(await self._node.get().legs.done(done_from_pb(request)))
 
     async def Failed(self, request: handoff_pb2.FailedRequest, context: Context) -> handoff_pb2.FailedReply:
-        answer = await self._node.get().handoffs.failed(failed_from_pb(request))
+        answer = await self._node.get().legs.failed(failed_from_pb(request))
         return handoff_pb2.FailedReply(outcome=OUTCOMES[answer.outcome])
 
 
-def _order_from_pb(wire: pb.ReserveRequest) -> Order:
+def _order_from_pb(wire: pb.ReserveRequest) -> ReserveOrder:
     source = None
     if wire.HasField("prefill_node"):
         fingerprint = Fingerprint.from_dict(dict(wire.fingerprint))
         source = Source(node_from_pb(wire.prefill_node), fingerprint, geometry_from_pb(wire.geometry))
-    return Order(RouterId(wire.router), request_from_pb(wire.request), Attempt(wire.attempt), source, wire.remaining_s)
+    return ReserveOrder(RouterId(wire.router), request_from_pb(wire.request), Attempt(wire.attempt), source, wire.remaining_s)
 
 
 def _event_to_pb(event: Queued | Granted) -> pb.ReserveEvent:

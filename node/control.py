@@ -14,7 +14,7 @@ class NodeControl(Protocol):
 
     def describe(self) -> NodeDescription: ...
 
-    def meet(self, router: RouterId, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:
+    def learn_peers(self, router: RouterId, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:
         """Learn the peers that this router knows; handshakes run in the background."""
 
     def hear(self, beat: Heartbeat) -> tuple[RequestId, ...]:

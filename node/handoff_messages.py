@@ -97,7 +97,7 @@ class AbortState(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
+class Hello:
     """What P tells of itself before it asks for a place to write to."""
 
     node: NodeRef
@@ -108,8 +108,8 @@ class Introduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
-    """D's answer to an introduction: its landing pool, how to reach it, and where in it the peer's probe goes."""
+class HelloReply:
+    """D's answer to a hello: its landing pool, how to reach it, and where in it the peer's probe goes."""
 
     node: NodeRef
     fingerprint: Fingerprint

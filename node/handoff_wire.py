@@ -15,10 +15,10 @@ from twostep.node.handoff_messages import (
     Credit,
     Done,
     Failed,
-    Introduction,
+    Hello,
+    HelloReply,
     Landed,
     Outcome,
-    Welcome,
 )
 from twostep.proto import handoff_pb2 as pb
 from twostep.proto.wire import (
@@ -140,18 +140,18 @@ def credit_from_pb(wire: pb.CreditRequest) -> Credit:
     return Credit(leg_from_pb(wire.leg), Generation(wire.generation), layers, wire.end_block)
 
 
-def introduction_to_pb(introduction: Introduction) -> pb.HelloRequest:
+def hello_to_pb(hello: Hello) -> pb.HelloRequest:
     return pb.HelloRequest(
-        node=node_to_pb(introduction.node),
-        fingerprint=introduction.fingerprint.as_dict(),
-        geometry=geometry_to_pb(introduction.geometry),
-        handoff_address=introduction.handoff_address,
-        transport=introduction.transport,
+        node=node_to_pb(hello.node),
+        fingerprint=hello.fingerprint.as_dict(),
+        geometry=geometry_to_pb(hello.geometry),
+        handoff_address=hello.handoff_address,
+        transport=hello.transport,
     )
 
 
-def introduction_from_pb(wire: pb.HelloRequest) -> Introduction:
-    return Introduction(
+def hello_from_pb(wire: pb.HelloRequest) -> Hello:
+    return Hello(
         node_from_pb(wire.node),
         Fingerprint.from_dict(dict(wire.fingerprint)),
         geometry_from_pb(wire.geometry),
@@ -160,26 +160,26 @@ def introduction_from_pb(wire: pb.HelloRequest) -> Introduction:
     )
 
 
-def welcome_to_pb(welcome: Welcome) -> pb.HelloReply:
+def hello_reply_to_pb(reply: HelloReply) -> pb.HelloReply:
     return pb.HelloReply(
-        node=node_to_pb(welcome.node),
-        fingerprint=welcome.fingerprint.as_dict(),
-        geometry=geometry_to_pb(welcome.geometry),
-        transport=welcome.transport,
-        transport_metadata=welcome.transport_metadata,
-        landing_address=welcome.landing.address,
-        landing_bytes=welcome.landing.num_bytes,
-        landing_kind=welcome.landing.kind,
-        landing_device=welcome.landing.device,
-        registration=welcome.registration,
-        probe_offset=welcome.probe_offset,
-        probe_bytes=welcome.probe_bytes,
+        node=node_to_pb(reply.node),
+        fingerprint=reply.fingerprint.as_dict(),
+        geometry=geometry_to_pb(reply.geometry),
+        transport=reply.transport,
+        transport_metadata=reply.transport_metadata,
+        landing_address=reply.landing.address,
+        landing_bytes=reply.landing.num_bytes,
+        landing_kind=reply.landing.kind,
+        landing_device=reply.landing.device,
+        registration=reply.registration,
+        probe_offset=reply.probe_offset,
+        probe_bytes=reply.probe_bytes,
     )
 
 
-def welcome_from_pb(wire: pb.HelloReply) -> Welcome:
+def hello_reply_from_pb(wire: pb.HelloReply) -> HelloReply:
     kind: Literal["DRAM", "VRAM"] = "VRAM" if wire.landing_kind == "VRAM" else "DRAM"
-    return Welcome(
+    return HelloReply(
         node_from_pb(wire.node),
         Fingerprint.from_dict(dict(wire.fingerprint)),
         geometry_from_pb(wire.geometry),

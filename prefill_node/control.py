@@ -23,15 +23,15 @@ class PrefillControl:
         runner = self._parts.engine.runner
         return NodeDescription(
             not_ready_reason=self._readiness.reason,
-            transport=self._parts.book.transport,
+            transport=self._parts.peers.transport,
             fingerprint=runner.fingerprint,
             geometry=runner.geometry,
             num_blocks=runner.kv.num_blocks,
             max_prompt_tokens=self._parts.engine.max_prompt_tokens(0),
         )
 
-    def meet(self, router: RouterId, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:  # noqa: ARG002
-        return self._parts.book.meet(peers, expires_s)
+    def learn_peers(self, router: RouterId, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:  # noqa: ARG002
+        return self._parts.peers.learn_peers(peers, expires_s)
 
     def hear(self, beat: Heartbeat) -> tuple[RequestId, ...]:
         verdict = self._parts.leases.hear(beat)
@@ -48,19 +48,19 @@ class PrefillControl:
         return known
 
     def status(self) -> NodeStatus:
-        load, census, line = self._parts.engine.load(), self._parts.engine.census(), self._legs.line
+        load, census, waiting = self._parts.engine.load(), self._parts.engine.census(), self._legs.waiting
         return NodeStatus(
             node=self._parts.node,
             not_ready_reason=self._readiness.reason,
             step=load.num_steps,
             num_running=load.num_running,
-            num_waiting=load.num_waiting + len(line),
-            queued_tokens=load.queued_tokens + sum(len(leg.order.request.tokens) for leg in line),
+            num_waiting=load.num_waiting + len(waiting),
+            queued_tokens=load.queued_tokens + sum(len(leg.order.request.tokens) for leg in waiting),
             free_blocks=census.free,
             cached_blocks=census.cached,
             referenced_blocks=census.referenced,
             total_blocks=census.total,
-            peers=self._parts.book.states(),
+            peers=self._parts.peers.states(),
         )
 
     def ledger(self) -> NodeLedger:

@@ -7,15 +7,15 @@ from twostep.core.errors import StaleLeg
 from twostep.core.ids import NodeRef
 from twostep.core.ticket import Leg
 from twostep.node.calls import Channels, repeat_until_answered
-from twostep.node.handoff_messages import Answer, Done, Failed, Introduction, Landed, LegProgress, Outcome, Welcome
+from twostep.node.handoff_messages import Answer, Done, Failed, Hello, HelloReply, Landed, LegProgress, Outcome
 from twostep.node.handoff_wire import (
     answer_from_pb,
     done_to_pb,
     failed_to_pb,
-    introduction_to_pb,
+    hello_reply_from_pb,
+    hello_to_pb,
     landed_to_pb,
     outcome_from_pb,
-    welcome_from_pb,
 )
 from twostep.proto import handoff_pb2 as pb
 from twostep.proto import handoff_pb2_grpc
@@ -30,10 +30,10 @@ class HandshakeClient:
         self._channels = channels
         self._call_s = call_s
 
-    async def hello(self, address: str, introduction: Introduction) -> Welcome:
+    async def hello(self, address: str, hello: Hello) -> HelloReply:
         with serving_errors(address):
-            reply = await _stub(self._channels, address).Hello(introduction_to_pb(introduction), timeout=self._call_s)
-        return welcome_from_pb(reply)
+            reply = await _stub(self._channels, address).Hello(hello_to_pb(hello), timeout=self._call_s)
+        return hello_reply_from_pb(reply)
 
     async def probe(self, address: str, source: NodeRef, registration: int, digest: bytes) -> bool:
         request = pb.ProbeRequest(source=node_to_pb(source), registration=registration, probe_digest=digest)

@@ -8,10 +8,10 @@ from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, StepResult
 from twostep.node.handoff_messages import AbortState, Credit
-from twostep.node.line import Line
+from twostep.node.waiting_queue import WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
+from twostep.prefill_node.leg_runner import LegRunner
 from twostep.prefill_node.parts import Parts
-from twostep.prefill_node.passage import Passage
 
 WAITS_FOR_OTHERS = frozenset({Phase.SENDING, Phase.AWAITING_ANSWER})
 
@@ -20,8 +20,8 @@ class Legs:
     """Every leg until its blocks are free. A later attempt of the same request waits for the earlier one's end."""
 
     def __init__(self, parts: Parts, max_queued: int) -> None:
-        self.line: Line[PrefillLeg] = Line(self._try_admit, parts.clock)
-        self.passage = Passage(parts, on_over=self._over)
+        self.waiting: WaitingQueue[PrefillLeg] = WaitingQueue(self._try_admit, parts.clock)
+        self.leg_runner = LegRunner(parts, on_over=self._over)
         self._parts = parts
         self._max_queued = max_queued
         self._legs: dict[tuple[RequestId, Attempt], PrefillLeg] = {}
@@ -38,24 +38,24 @@ class Legs:
         return [leg for leg in self if leg.request_id == request]
 
     def begin(self, order: PrefillOrder) -> PrefillLeg:
-        """Queue a new leg and run it. Raises StaleLeg when a later attempt is here, QueueFull when the line is long."""
+        """Queue a new leg and run it. Raises StaleLeg when a later attempt is here, QueueFull when the queue is full."""
         self._require_place(order)
         leg = PrefillLeg(order, self._parts.clock)
         for earlier in self.of(leg.request_id):
             earlier.stop(StaleLeg(f"request {leg.request_id}: attempt {leg.id.attempt} has come"))
         self._legs[leg.request_id, leg.id.attempt] = leg
         self._parts.leases.own(leg.request_id, order.router)
-        self._parts.background.spawn(self.passage.run(leg))
-        self.line.join(leg)
+        self._parts.background.spawn(self.leg_runner.run(leg))
+        self.waiting.append(leg)
         self.advance()
         return leg
 
     def advance(self) -> None:
         """Admit whoever can be and number the others; called when something was given back."""
-        for leg in [leg for leg in self.line if leg.is_stopped]:
-            self.line.leave(leg)
-        self.line.advance()
-        for position, leg in enumerate(self.line):
+        for leg in [leg for leg in self.waiting if leg.is_stopped]:
+            self.waiting.remove(leg)
+        self.waiting.advance()
+        for position, leg in enumerate(self.waiting):
             leg.position = position
         if self._legs:
             self._idle.clear()
@@ -93,7 +93,7 @@ class Legs:
 
     def stop_waiting(self, reason: ServingError) -> None:
         """End the legs that have no blocks yet."""
-        for leg in list(self.line):
+        for leg in list(self.waiting):
             leg.stop(reason)
         self.advance()
 
@@ -154,6 +154,6 @@ class Legs:
         request, attempt = order.request.id, order.ticket.leg.attempt
         if any(leg.id.attempt >= attempt for leg in self.of(request)):
             raise StaleLeg(f"request {request}: attempt {attempt} or a later one is here already")
-        if len(self.line) >= self._max_queued:
-            wait_s = self.line.estimate_s(len(self.line))
-            raise QueueFull(f"{len(self.line)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)
+        if len(self.waiting) >= self._max_queued:
+            wait_s = self.waiting.estimate_s(len(self.waiting))
+            raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)

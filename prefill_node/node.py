@@ -18,15 +18,15 @@ from twostep.node.calls import Channels
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
 from twostep.node.gauges import observe_engine
-from twostep.node.handoff_messages import AbortState, Introduction
+from twostep.node.handoff_messages import AbortState, Hello
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.control import PrefillControl
-from twostep.prefill_node.destination_book import DestinationBook
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
+from twostep.prefill_node.destination_peers import DestinationPeers
 from twostep.prefill_node.leg import Prefilled, PrefillLeg, PrefillOrder
 from twostep.prefill_node.legs import Legs
 from twostep.prefill_node.parts import MAX_ANSWERS, Parts
@@ -59,8 +59,8 @@ class PrefillNode:
         pushes = Pushes(digests, layout.block_tokens, layout.num_layers)
         engine = Engine(runner, config.engine, clock=clock, on_layers=pushes.on_layers)
         background = Background()
-        book = DestinationBook(
-            Introduction(node, runner.fingerprint, runner.geometry, handoff_address, transport.name),
+        peers = DestinationPeers(
+            Hello(node, runner.fingerprint, runner.geometry, handoff_address, transport.name),
             self._sender,
             HandshakeClient(self._channels, call_s=timers.call_s),
             background,
@@ -74,8 +74,8 @@ class PrefillNode:
             sender=self._sender,
             digests=digests,
             pushes=pushes,
-            book=book,
-            destinations=DestinationClient(self._channels, book.address_of, call_s=timers.call_s),
+            peers=peers,
+            destinations=DestinationClient(self._channels, peers.address_of, call_s=timers.call_s),
             leases=Leases(timers.lease_s, clock),
             aborts=Answers(MAX_ANSWERS),
             background=background,
@@ -89,7 +89,7 @@ class PrefillNode:
         self._feed = EngineFeed(engine, metrics, clock)
         self.readiness = Readiness(self._feed, timers.stall_s)
         observe_engine(metrics, engine)
-        metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.line))
+        metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.waiting))
         self.control = PrefillControl(self.parts, self.legs, self.readiness)
 
     @asynccontextmanager
@@ -144,8 +144,8 @@ class PrefillNode:
                 self.legs.stop(request, Cancelled(f"router {router} was silent for a whole lease"))
         self.legs.watch()
         self._progress.tell()
-        self.parts.book.look()
-        self.parts.book.expire({leg.id.destination for leg in self.legs})
+        self.parts.peers.look()
+        self.parts.peers.expire({leg.id.destination for leg in self.legs})
         self.readiness.look()
         self.legs.advance()
 
@@ -173,4 +173,4 @@ class PrefillNode:
         if self.parts.aborts.find(order.ticket.leg) is not None:
             raise StaleLeg(f"request {order.request.id}: the decode node has ended attempt {order.ticket.leg.attempt}")
         require_acceptable(order, self.parts.node, self.parts.engine)
-        self.parts.book.require_proven(order.ticket.leg.destination)
+        self.parts.peers.require_proven(order.ticket.leg.destination)

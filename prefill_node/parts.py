@@ -17,7 +17,7 @@ from twostep.node.free_watch import FreeWatch
 from twostep.node.handoff_messages import AbortState, Answer, Done, Failed, Landed, LegProgress, Outcome
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
-from twostep.prefill_node.destination_book import DestinationBook
+from twostep.prefill_node.destination_peers import DestinationPeers
 from twostep.prefill_node.pushes import Pushes
 
 MAX_ANSWERS = 4096
@@ -46,7 +46,7 @@ class Parts:
     sender: Sender
     digests: SourceDigests
     pushes: Pushes
-    book: DestinationBook
+    peers: DestinationPeers
     destinations: DestinationCalls
     leases: Leases
     aborts: Answers[Leg, AbortState]

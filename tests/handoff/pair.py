@@ -53,7 +53,7 @@ class Pair:
             assert census.free + census.cached == census.total
         landing = self.decode.parts.landing.census()
         assert landing.free_bytes == landing.total_bytes
-        assert len(self.decode.parts.seats) == len(self.prefill.parts.pushes) == 0
+        assert len(self.decode.parts.handoffs) == len(self.prefill.parts.pushes) == 0
 
     async def settle(self) -> None:
         """Wait until both nodes have given everything back."""
@@ -65,7 +65,7 @@ class Pair:
         landing = self.decode.parts.landing.census()
         return (
             not list(self.prefill.legs)
-            and self.decode.parts.seats.is_empty
+            and self.decode.parts.handoffs.is_empty
             and landing.lent_bytes == 0
             and all(node.parts.engine.census().referenced == 0 for node in (self.prefill, self.decode))
         )

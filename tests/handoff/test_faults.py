@@ -69,10 +69,10 @@ async def tick_until(pair: Pair, event: asyncio.Event) -> None:
 
 
 def held_blocks(pair: Pair) -> tuple[int, ...]:
-    seat = pair.decode.parts.seats.find(A)
-    assert seat is not None
-    assert seat.reservation is not None
-    return seat.reservation.table
+    handoff = pair.decode.parts.handoffs.find(A)
+    assert handoff is not None
+    assert handoff.reservation is not None
+    return handoff.reservation.table
 
 
 async def test_a_spoiled_landing_byte_is_found_and_a_new_attempt_uses_the_same_blocks() -> None:
@@ -208,8 +208,8 @@ async def test_a_prefill_node_that_was_started_anew_ends_what_its_earlier_life_w
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         await granted(pair, "a")
         before = pair.prefill.parts.node
-        introduction = replace(pair.prefill.parts.book._introduction, node=NodeRef(before.id, new_incarnation()))
-        pair.decode.introduce(introduction)
+        hello = replace(pair.prefill.parts.peers._hello, node=NodeRef(before.id, new_incarnation()))
+        pair.decode.answer_hello(hello)
         assert held_blocks(pair)
         with pytest.raises(NodeUnavailable):
             await granted(pair, "b")
@@ -241,7 +241,7 @@ async def test_requests_of_a_router_that_fell_silent_end_on_both_nodes() -> None
         await asyncio.to_thread(gate.reached.wait)
         assert await pair.router.heartbeat(1, A, RequestId("ghost"), lease_s=3.0) == (["ghost"], ["ghost"])
         pair.tick(advance_s=2.9)
-        assert A in [seat.id for seat in pair.decode.parts.seats]
+        assert A in [handoff.id for handoff in pair.decode.parts.handoffs]
         pair.tick(advance_s=0.2)
         with pytest.raises(Cancelled):
             await prefill
@@ -254,7 +254,7 @@ async def test_a_request_that_two_heartbeats_leave_out_ends() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         await granted(pair, "a")
         await pair.router.heartbeat(1)
-        assert A in [seat.id for seat in pair.decode.parts.seats]
+        assert A in [handoff.id for handoff in pair.decode.parts.handoffs]
         await pair.router.heartbeat(2)
         await pair.router.answer("a").over.wait()
         assert pair.router.answer("a").finish_reason == "cancelled"

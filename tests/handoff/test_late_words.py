@@ -42,7 +42,7 @@ async def test_a_second_done_gets_the_first_ones_answer_and_attaches_nothing() -
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         ear = Eavesdropper(pair)
         served = await pair.router.serve(request("a", 100))
-        again = await pair.decode.handoffs.done(ear.said[0])
+        again = await pair.decode.legs.done(ear.said[0])
         assert again == Answer(Outcome.ATTACHED)
         assert num_noops(pair, "done") == 1
         assert served.tokens == Solo(MODEL).answer(request("a", 100))[0]
@@ -50,7 +50,7 @@ async def test_a_second_done_gets_the_first_ones_answer_and_attaches_nothing() -
         pair.require_clean()
 
 
-async def test_two_dones_at_once_are_settled_once() -> None:
+async def test_two_dones_at_once_are_verified_once() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         ear = Eavesdropper(pair)
         real = ear._done
@@ -74,7 +74,7 @@ async def test_a_done_after_the_end_is_told_that_the_leg_has_ended() -> None:
         ticket = ticket_from_pb(granted.ticket)
         await pair.router.cancel(A)
         late = Done(ticket.leg, ticket.extent.generation, first_token=1)
-        assert (await pair.decode.handoffs.done(late)).outcome is Outcome.ENDED
+        assert (await pair.decode.legs.done(late)).outcome is Outcome.ENDED
         await pair.settle()
         assert pair.router.answer("a").tokens == []
 
@@ -84,7 +84,7 @@ async def test_a_done_of_an_earlier_generation_is_unknown() -> None:
         granted = await pair.router.grant(request("a", 100))
         ticket = ticket_from_pb(granted.ticket)
         late = Done(ticket.leg, Generation(ticket.extent.generation - 1), first_token=1)
-        assert (await pair.decode.handoffs.done(late)).outcome is Outcome.UNKNOWN_LEG
+        assert (await pair.decode.legs.done(late)).outcome is Outcome.UNKNOWN_LEG
         await pair.router.prefill(request("a", 100), granted.ticket)
         await pair.settle()
         pair.require_clean()
@@ -96,9 +96,9 @@ async def test_words_about_a_leg_that_never_was_are_unknown() -> None:
         ticket = ticket_from_pb(granted.ticket)
         stranger = replace(ticket.leg, attempt=Attempt(7))
         failed = Failed(stranger, ticket.extent.generation, TransferFailed("no"), drained=True)
-        assert (await pair.decode.handoffs.failed(failed)).outcome is Outcome.UNKNOWN_LEG
+        assert (await pair.decode.legs.failed(failed)).outcome is Outcome.UNKNOWN_LEG
         told = [LegProgress(stranger, "computing"), LegProgress(ticket.leg, "computing")]
-        assert pair.decode.handoffs.progress(stranger.source, 1, told) == (stranger,)
+        assert pair.decode.legs.progress(stranger.source, 1, told) == (stranger,)
         await pair.router.cancel(A)
 
 
@@ -107,8 +107,8 @@ async def test_a_failure_told_twice_has_one_outcome() -> None:
         granted = await pair.router.grant(request("a", 100))
         ticket = ticket_from_pb(granted.ticket)
         failed = Failed(ticket.leg, ticket.extent.generation, ServingError("out of luck"), drained=True)
-        first = await pair.decode.handoffs.failed(failed)
-        assert await pair.decode.handoffs.failed(failed) == first
+        first = await pair.decode.legs.failed(failed)
+        assert await pair.decode.legs.failed(failed) == first
         await pair.router.answer("a").over.wait()
         assert str(pair.router.answer("a").error) == "out of luck"
         assert num_noops(pair, "failed") == 1

@@ -10,7 +10,7 @@ import pytest
 from twostep.core.errors import Cancelled, QueueFull, ServingError
 from twostep.core.ids import RequestId
 from twostep.core.ticket import Leg
-from twostep.kv_transfer.handoff import HandoffState
+from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.kv_transfer.promise import promise
 from twostep.node.handoff_messages import Outcome
 from twostep.prefill_node.config import PrefillNodeConfig
@@ -69,7 +69,7 @@ async def test_a_cancel_that_overtakes_the_verdict_wins() -> None:
         prefill = await start_prefill(pair)
         await verdict.called.wait()
         await verdict.resolved()
-        pair.decode.reception.end(A, Cancelled("the client has gone"))
+        pair.decode.queue.end(A, Cancelled("the client has gone"))
         verdict.let_go()
         with pytest.raises(ServingError):
             await prefill
@@ -82,17 +82,17 @@ async def test_a_done_that_comes_while_the_first_is_verified_waits_for_the_same_
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         verdict = hold(pair.decode.parts.receiver, "finish")
         said: list[Any] = []
-        handoffs = pair.decode.handoffs
-        settle = handoffs.done
+        legs = pair.decode.legs
+        answer = legs.done
 
         async def listen(done: Any) -> Any:
             said.append(done)
-            return await settle(done)
+            return await answer(done)
 
-        handoffs.done = listen  # type: ignore[method-assign]
+        legs.done = listen  # type: ignore[method-assign]
         prefill = await start_prefill(pair)
         await verdict.called.wait()
-        second = asyncio.ensure_future(settle(said[0]))
+        second = asyncio.ensure_future(answer(said[0]))
         await asyncio.sleep(0)
         verdict.let_go()
         assert (await second).outcome is Outcome.ATTACHED
@@ -128,9 +128,9 @@ async def test_a_new_attempt_gets_no_ticket_while_a_copy_of_the_old_one_may_be_r
         copies = hold(pair.decode.parts.receiver, "forget")
         second = pair.router.reserve(request("a", 100), attempt=2)
         assert (await second.read()).HasField("queued")
-        seat = pair.decode.parts.seats.find(A)
-        assert seat is not None
-        assert (seat.state, seat.granted) == (HandoffState.RESERVED, None)
+        handoff = pair.decode.parts.handoffs.find(A)
+        assert handoff is not None
+        assert (handoff.state, handoff.granted) == (HandoffState.RESERVED, None)
         copies.let_go()
         granted = await pair.router.grant_from(second)
         gate.open()
@@ -187,7 +187,7 @@ async def test_one_more_than_ps_line_holds_is_refused() -> None:
         tickets = {name: (await pair.router.grant(request(name, 100))).ticket for name in "abc"}
         first, second = (asyncio.ensure_future(pair.router.prefill(request(n, 100), tickets[n])) for n in "ab")
         await asyncio.to_thread(gate.reached.wait)
-        while len(pair.prefill.legs.line) == 0:
+        while len(pair.prefill.legs.waiting) == 0:
             await pair.router.status()
         with pytest.raises(QueueFull, match="1 requests wait"):
             await pair.router.prefill(request("c", 100), tickets["c"])

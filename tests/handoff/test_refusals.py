@@ -187,25 +187,25 @@ async def test_the_landing_space_of_a_refused_ticket_is_free_at_once() -> None:
 
 async def test_nodes_that_differ_shake_hands_in_vain_and_say_why() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
-        introduction = pair.prefill.parts.book._introduction
-        stranger = replace(introduction, node=NodeRef(NodeId("q"), new_incarnation()))
+        hello = pair.prefill.parts.peers._hello
+        stranger = replace(hello, node=NodeRef(NodeId("q"), new_incarnation()))
         with pytest.raises(FingerprintMismatch, match=r"^rope differs"):
-            pair.decode.introduce(replace(stranger, fingerprint=replace(introduction.fingerprint, rope="other")))
+            pair.decode.answer_hello(replace(stranger, fingerprint=replace(hello.fingerprint, rope="other")))
         with pytest.raises(Unsupported, match="KV heads"):
-            pair.decode.introduce(replace(stranger, geometry=replace(introduction.geometry, end_head=1)))
+            pair.decode.answer_hello(replace(stranger, geometry=replace(hello.geometry, end_head=1)))
         with pytest.raises(Unsupported, match="sends over nixl"):
-            pair.decode.introduce(replace(stranger, transport="nixl"))
-        assert pair.decode.sources.incarnation_of(NodeId("q")) is None
+            pair.decode.answer_hello(replace(stranger, transport="nixl"))
+        assert pair.decode.peers.incarnation_of(NodeId("q")) is None
 
 
 async def test_a_decode_node_that_is_not_there_is_a_failed_peer_and_delays_no_other() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         gone = Peer(NodeRef(NodeId("gone"), new_incarnation()), "127.0.0.1:1")
-        pair.prefill.parts.book.meet([gone], 60.0)
+        pair.prefill.parts.peers.learn_peers([gone], 60.0)
         states: dict[NodeRef, PeerStage] = {}
         while states.get(gone.node) is not PeerStage.FAILED:
             await pair.router.status()
-            states = {state.node: state.stage for state in pair.prefill.parts.book.states()}
+            states = {state.node: state.stage for state in pair.prefill.parts.peers.states()}
         assert states[pair.decode.parts.node] is PeerStage.PROVEN
         await pair.router.serve(request("a", 100))
 
@@ -213,11 +213,11 @@ async def test_a_decode_node_that_is_not_there_is_a_failed_peer_and_delays_no_ot
 async def test_a_decode_node_that_forgot_a_prefill_node_is_shaken_hands_with_again() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         pair.clock.advance(61.0)
-        pair.decode.sources.expire(set())
+        pair.decode.peers.expire(set())
         with pytest.raises(NodeUnavailable):
             await pair.router.grant(request("a", 100))
-        pair.prefill.parts.book.look()
-        while pair.decode.sources.states() == () or pair.decode.sources.states()[0].stage is not PeerStage.PROVEN:
+        pair.prefill.parts.peers.look()
+        while pair.decode.peers.states() == () or pair.decode.peers.states()[0].stage is not PeerStage.PROVEN:
             await pair.router.status()
         await pair.router.serve(request("a", 100))
         await pair.settle()

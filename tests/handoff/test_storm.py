@@ -113,5 +113,5 @@ async def test_after_a_storm_nothing_is_referenced_and_no_token_was_wrong(seed: 
 
 async def recover(pair: Pair) -> None:
     """Wait until the nodes have shaken hands again, should a lost write have put the path in doubt."""
-    while any(state.stage is not PeerStage.PROVEN for state in pair.prefill.parts.book.states()):
+    while any(state.stage is not PeerStage.PROVEN for state in pair.prefill.parts.peers.states()):
         await pair.router.status()

@@ -19,7 +19,7 @@ class FakeEngine:
         return Load(self.steps, self.running, 0, 0)
 
 
-class Desk:
+class Rig:
     def __init__(self) -> None:
         self.engine, self.clock = FakeEngine(), ManualClock()
         feed = EngineFeed(cast(Engine, self.engine), NodeMetrics(), self.clock)
@@ -32,22 +32,22 @@ class Desk:
 
 
 def test_an_idle_engine_is_ready_for_ever() -> None:
-    desk = Desk()
-    assert desk.look_after(1000.0) == ""
+    rig = Rig()
+    assert rig.look_after(1000.0) == ""
 
 
 def test_work_that_comes_after_long_idleness_does_not_look_stalled() -> None:
-    desk = Desk()
-    desk.look_after(1000.0)
-    desk.engine.running = 1
-    assert desk.look_after(1.0) == ""
+    rig = Rig()
+    rig.look_after(1000.0)
+    rig.engine.running = 1
+    assert rig.look_after(1.0) == ""
 
 
 def test_an_engine_with_work_but_without_steps_is_not_ready_until_it_steps_again() -> None:
-    desk = Desk()
-    desk.engine.running = 1
-    desk.look_after(0.0)
-    assert desk.look_after(60.0) == ""
-    assert desk.look_after(1.0) == "the engine has finished no step for 61 s"
-    desk.engine.steps = 1
-    assert desk.look_after(1.0) == ""
+    rig = Rig()
+    rig.engine.running = 1
+    rig.look_after(0.0)
+    assert rig.look_after(60.0) == ""
+    assert rig.look_after(1.0) == "the engine has finished no step for 61 s"
+    rig.engine.steps = 1
+    assert rig.look_after(1.0) == ""

@@ -47,7 +47,7 @@ class FakeDigests:
         self.added.append((layers, tokens))
 
 
-class Desk:
+class Rig:
     def __init__(self, num_tokens: int, cached: int, start: int) -> None:
         request = Request(RequestId("a"), (1,) * num_tokens, SamplingParams(seed=0), StopRules(max_tokens=1))
         self.table = tuple(BlockId(block) for block in range(-(-num_tokens // BLOCK)))
@@ -72,44 +72,44 @@ def test_every_cell_is_pushed_once(seed: int) -> None:
     num_tokens = rng.randrange(1, 300)
     last_block = (num_tokens - 1) // BLOCK
     cached, start = (BLOCK * rng.randrange(last_block + 1) for _ in range(2))
-    desk = Desk(num_tokens, cached, start)
-    desk.open()
+    rig = Rig(num_tokens, cached, start)
+    rig.open()
     at = cached
     while at < num_tokens:
         end = min(num_tokens, at + rng.randrange(1, 100))
-        desk.write(at, end)
+        rig.write(at, end)
         at = end
     num_blocks = -(-(num_tokens - start) // BLOCK)
-    assert sorted(desk.outgoing.cells) == [(layer, block) for layer in range(LAYERS) for block in range(num_blocks)]
+    assert sorted(rig.outgoing.cells) == [(layer, block) for layer in range(LAYERS) for block in range(num_blocks)]
 
 
 def test_cached_blocks_go_out_at_once_and_what_d_holds_already_never_does() -> None:
-    desk = Desk(num_tokens=150, cached=96, start=32)
-    desk.open()
-    assert desk.outgoing.cells == [(layer, block) for layer in range(LAYERS) for block in (0, 1)]
+    rig = Rig(num_tokens=150, cached=96, start=32)
+    rig.open()
+    assert rig.outgoing.cells == [(layer, block) for layer in range(LAYERS) for block in (0, 1)]
 
 
 def test_the_partial_last_block_goes_out_with_the_last_chunk() -> None:
-    desk = Desk(num_tokens=70, cached=0, start=0)
-    desk.open()
-    desk.write(0, 66)
-    assert {block for _, block in desk.outgoing.cells} == {0, 1}
-    desk.write(66, 70)
-    assert {block for _, block in desk.outgoing.cells} == {0, 1, 2}
+    rig = Rig(num_tokens=70, cached=0, start=0)
+    rig.open()
+    rig.write(0, 66)
+    assert {block for _, block in rig.outgoing.cells} == {0, 1}
+    rig.write(66, 70)
+    assert {block for _, block in rig.outgoing.cells} == {0, 1, 2}
 
 
 def test_tokens_are_digested_even_when_nobody_waits_for_them() -> None:
-    desk = Desk(num_tokens=40, cached=0, start=0)
-    desk.write(0, 40)
-    assert desk.digests.added == [(range(2), TokenRange(0, 40)), (range(2, 4), TokenRange(0, 40))]
-    assert desk.outgoing.cells == []
+    rig = Rig(num_tokens=40, cached=0, start=0)
+    rig.write(0, 40)
+    assert rig.digests.added == [(range(2), TokenRange(0, 40)), (range(2, 4), TokenRange(0, 40))]
+    assert rig.outgoing.cells == []
 
 
 def test_a_leg_that_is_over_takes_no_more_and_harms_no_step() -> None:
-    desk = Desk(num_tokens=100, cached=0, start=0)
-    desk.open()
-    desk.outgoing.is_over = True
-    desk.write(0, 50)
-    desk.outgoing.is_over = False
-    desk.write(50, 100)
-    assert desk.outgoing.cells == []
+    rig = Rig(num_tokens=100, cached=0, start=0)
+    rig.open()
+    rig.outgoing.is_over = True
+    rig.write(0, 50)
+    rig.outgoing.is_over = False
+    rig.write(50, 100)
+    assert rig.outgoing.cells == []

@@ -1,4 +1,4 @@
-"""The waiting line of a node: first come, first served, and everybody knows their position."""
+"""The waiting queue of a node: first come, first served, and everybody knows their position."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ SMOOTHING = 0.2
 """Weight of the newest interval in the running mean of the time between two admissions."""
 
 
-class Line(Generic[T]):
+class WaitingQueue(Generic[T]):
     """Those who wait for memory. Owned by the control thread.
 
-    `try_admit(item)` takes everything the item needs, or nothing; it returns whether the item has left the line.
+    `try_admit(item)` takes everything the item needs, or nothing; it returns whether the item has left the queue.
     """
 
     def __init__(self, try_admit: Callable[[T], bool], clock: Clock) -> None:
@@ -31,17 +31,17 @@ class Line(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._waiting)
 
-    def join(self, item: T) -> None:
+    def append(self, item: T) -> None:
         """Queue `item` last and admit whoever can be."""
         self._waiting.append(item)
         self.advance()
 
-    def rejoin(self, item: T) -> None:
+    def prepend(self, item: T) -> None:
         """Queue `item` first: it had been admitted before."""
         self._waiting.appendleft(item)
         self.advance()
 
-    def leave(self, item: T) -> bool:
+    def remove(self, item: T) -> bool:
         """Take `item` out wherever it stands; returns whether it stood there."""
         if item not in self._waiting:
             return False

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twostep.kv_transfer.handoff import LEGAL_MOVES, HandoffState, IllegalMove, move
+from twostep.kv_transfer.handoff_state import LEGAL_MOVES, HandoffState, IllegalMove, move
 
 S = HandoffState
 DRAWN = {

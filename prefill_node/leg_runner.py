@@ -1,4 +1,4 @@
-"""The passage of one leg: wait for blocks, compute and push, send the rest, hand over, give everything back."""
+"""Runs one leg: wait for blocks, compute and push, send the rest, hand over, give everything back."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ TAKEN_OVER = frozenset({Outcome.ATTACHED, Outcome.FINISHED})
 logger = logging.getLogger(__name__)
 
 
-class Passage:
+class LegRunner:
     """Runs legs, one task each. `on_over` is called when a leg's blocks are free."""
 
     def __init__(self, parts: Parts, *, on_over: Callable[[PrefillLeg], None]) -> None:
@@ -175,7 +175,7 @@ class Passage:
         """The sender has ended the leg; unless that was our own doing, the way to the node is in doubt."""
         if isinstance(failure, ServingError) and not isinstance(failure, StaleLeg) and not leg.is_stopped:
             leg.stop(failure)
-            self._parts.book.doubt(leg.id.destination, failure.message)
+            self._parts.peers.doubt(leg.id.destination, failure.message)
 
     def _num_blocks(self, leg: PrefillLeg) -> int:
         return self._parts.engine.runner.kv.layout.num_blocks(len(leg.ticket.missing))

@@ -1,4 +1,4 @@
-"""What a request took on a decode node, from which its bill is made."""
+"""Measures what a request takes on a decode node; its bill is made of that."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from twostep.engine.batch import Chunk
 
 
 @dataclass(slots=True)
-class Tally:
+class BillMeter:
     """Moments by this node's clock, None while they have not come, and counts."""
 
     arrived_at: float

@@ -12,14 +12,14 @@ from twostep.core.ticket import LandingExtent
 from twostep.kv_transfer.landing import LandingPool, source_layout
 from twostep.kv_transfer.probe import landed_probe_digest
 from twostep.node.description import Peer, PeerStage, PeerState
-from twostep.node.handoff_messages import Introduction, Welcome
+from twostep.node.handoff_messages import Hello, HelloReply
 
 logger = logging.getLogger(__name__)
 MAX_PROBE_BYTES = 1 << 20
 PROBE_SHARE = 16
 """A probe takes at most one part in this many of the landing pool."""
-INTRODUCED_S = 60.0
-"""How long an introduction counts before a router has named the node."""
+HELLO_S = 60.0
+"""How long a hello counts before a router has named the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class _Source:
     probe: LandingExtent | None = None
 
     def state(self, path: str) -> PeerState:
-        reason = "" if self.stage is PeerStage.PROVEN else "waits for the prefill node's introduction and probe"
+        reason = "" if self.stage is PeerStage.PROVEN else "waits for the prefill node's hello and probe"
         return PeerState(self.node, self.stage, reason, path)
 
 
-class SourceBook:
-    """At most `max_sources` prefill nodes, one incarnation of each. `welcome` is what everybody is told, but for the probe."""
+class SourcePeers:
+    """At most `max_sources` prefill nodes, one incarnation of each. `reply` is what everybody is told, but for the probe."""
 
-    def __init__(self, welcome: Welcome, landing: LandingPool, layout: KVLayout, *, max_sources: int, clock: Clock) -> None:
-        self._welcome = welcome
+    def __init__(self, reply: HelloReply, landing: LandingPool, layout: KVLayout, *, max_sources: int, clock: Clock) -> None:
+        self._reply = reply
         self._landing = landing
         self._layout = layout
         self._max_sources = max_sources
@@ -48,34 +48,34 @@ class SourceBook:
 
     @property
     def transport(self) -> str:
-        return self._welcome.transport
+        return self._reply.transport
 
-    def meet(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
+    def learn_peers(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
         """Expect the peers that a router names, and tell how far each one is. They introduce themselves."""
         expires_at = self._clock() + expires_s
-        return tuple(self._expect(peer, expires_at).state(self._welcome.transport) for peer in peers)
+        return tuple(self._expect(peer, expires_at).state(self._reply.transport) for peer in peers)
 
-    def introduce(self, introduction: Introduction) -> Welcome:
+    def answer_hello(self, hello: Hello) -> HelloReply:
         """Note a prefill node, replacing its earlier incarnation, and lend it a place for its probe.
 
         Raises FingerprintMismatch, Unsupported or Overloaded.
         """
-        node = introduction.node
-        self._require_compatible(introduction)
+        node = hello.node
+        self._require_compatible(hello)
         self._require_room(node)
         probe = self._place_for_probe(node)
-        expires_at = self._clock() + INTRODUCED_S
-        self._sources[node.id] = _Source(node, expires_at, address=introduction.handoff_address, probe=probe)
-        return replace(self._welcome, probe_offset=probe.offset, probe_bytes=probe.num_bytes)
+        expires_at = self._clock() + HELLO_S
+        self._sources[node.id] = _Source(node, expires_at, address=hello.handoff_address, probe=probe)
+        return replace(self._reply, probe_offset=probe.offset, probe_bytes=probe.num_bytes)
 
     def prove(self, node: NodeRef, registration: int, digest: bytes) -> bool:
         """Compare what lies in the node's probe extent with its digest. Raises StaleLeg for a node not introduced."""
         source = self._current(node)
-        if source is None or registration != self._welcome.registration:
+        if source is None or registration != self._reply.registration:
             raise StaleLeg(f"{node} has not introduced itself here")
         if source.probe is None:
             return source.stage is PeerStage.PROVEN
-        arrived = landed_probe_digest(self._welcome.landing, source.probe.offset, source.probe.num_bytes) == digest
+        arrived = landed_probe_digest(self._reply.landing, source.probe.offset, source.probe.num_bytes) == digest
         if arrived:
             self._landing.give_back(source.probe, proven=True)
             self._sources[node.id] = replace(source, stage=PeerStage.PROVEN, probe=None)
@@ -86,7 +86,7 @@ class SourceBook:
         """Raises NodeUnavailable unless this very incarnation has proved that its bytes arrive."""
         source = self._current(node)
         if source is None or source.stage is not PeerStage.PROVEN:
-            raise NodeUnavailable(f"prefill node {node} has not yet proved that its bytes arrive at {self._welcome.node}")
+            raise NodeUnavailable(f"prefill node {node} has not yet proved that its bytes arrive at {self._reply.node}")
 
     def incarnation_of(self, node: NodeId) -> NodeRef | None:
         source = self._sources.get(node)
@@ -98,7 +98,7 @@ class SourceBook:
         return source.address if source and source.address else None
 
     def states(self) -> tuple[PeerState, ...]:
-        return tuple(source.state(self._welcome.transport) for source in self._sources.values())
+        return tuple(source.state(self._reply.transport) for source in self._sources.values())
 
     def expire(self, in_use: Collection[NodeRef]) -> None:
         """Forget nodes that no router has named for as long as it asked, unless a handoff needs them."""
@@ -140,18 +140,18 @@ class SourceBook:
         if node.id not in self._sources and len(self._sources) >= self._max_sources:
             raise Overloaded(f"this node knows {self._max_sources} prefill nodes and takes no more")
 
-    def _require_compatible(self, introduction: Introduction) -> None:
-        own, node, geometry = self._welcome, introduction.node, introduction.geometry
-        own.fingerprint.require_equal(introduction.fingerprint, here=str(own.node), there=str(node))
+    def _require_compatible(self, hello: Hello) -> None:
+        own, node, geometry = self._reply, hello.node, hello.geometry
+        own.fingerprint.require_equal(hello.fingerprint, here=str(own.node), there=str(node))
         heads = (own.geometry.first_head, own.geometry.end_head)
         if (geometry.first_head, geometry.end_head) != heads:
             raise Unsupported(f"{node} holds other KV heads than {heads[0]} to {heads[1]}")
-        if introduction.transport != own.transport:
-            raise Unsupported(f"{node} sends over {introduction.transport}, {own.node} receives over {own.transport}")
+        if hello.transport != own.transport:
+            raise Unsupported(f"{node} sends over {hello.transport}, {own.node} receives over {own.transport}")
         layout = source_layout(self._layout, geometry)
         if not self._landing.num_slots(layout.layer_block_bytes, layout.num_layers, 1):
             raise Unsupported(f"a block of {node} has {layout.block_bytes} bytes, more than a loan of landing space may have")
 
     @property
     def _probe_bytes(self) -> int:
-        return min(MAX_PROBE_BYTES, self._welcome.landing.num_bytes // PROBE_SHARE)
+        return min(MAX_PROBE_BYTES, self._reply.landing.num_bytes // PROBE_SHARE)

@@ -14,7 +14,7 @@ from twostep.kv_transfer.transport import PeerLanding
 from twostep.node.background import Background
 from twostep.node.config import Timers
 from twostep.node.description import Peer, PeerStage, PeerState
-from twostep.node.handoff_messages import Introduction, Welcome
+from twostep.node.handoff_messages import Hello, HelloReply
 from twostep.node.loading import call_in_thread
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ LOOK_AGAIN_S = (0.01, 0.1, 1.0)
 class HandshakeCalls(Protocol):
     """What a prefill node asks of a decode node before it may write to it. Each call raises ServingError."""
 
-    async def hello(self, address: str, introduction: Introduction) -> Welcome: ...
+    async def hello(self, address: str, hello: Hello) -> HelloReply: ...
 
     async def probe(self, address: str, source: NodeRef, registration: int, digest: bytes) -> bool:
         """Ask whether the probe has arrived."""
@@ -54,12 +54,12 @@ class _Destination:
         self.stage, self.reason, self.checked_at = PeerStage.PROVEN, "", now
 
 
-class DestinationBook:
+class DestinationPeers:
     """At most `max_destinations` decode nodes, one incarnation of each. A slow handshake delays no other."""
 
     def __init__(
         self,
-        introduction: Introduction,
+        hello: Hello,
         sender: Sender,
         calls: HandshakeCalls,
         background: Background,
@@ -68,7 +68,7 @@ class DestinationBook:
         max_destinations: int,
         clock: Clock,
     ) -> None:
-        self._introduction = introduction
+        self._hello = hello
         self._sender = sender
         self._calls = calls
         self._background = background
@@ -79,9 +79,9 @@ class DestinationBook:
 
     @property
     def transport(self) -> str:
-        return self._introduction.transport
+        return self._hello.transport
 
-    def meet(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
+    def learn_peers(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
         """Begin a handshake with every node not known yet; a new incarnation replaces the old one at once."""
         expires_at = self._clock() + expires_s
         return tuple(self._meet(peer, expires_at) for peer in peers)
@@ -90,7 +90,7 @@ class DestinationBook:
         """Raises NodeUnavailable unless bytes have really moved to this very incarnation."""
         destination = self._current(node)
         if destination is None or destination.stage is not PeerStage.PROVEN:
-            raise NodeUnavailable(f"no bytes have moved from {self._introduction.node} to decode node {node} yet")
+            raise NodeUnavailable(f"no bytes have moved from {self._hello.node} to decode node {node} yet")
 
     def address_of(self, node: NodeRef) -> str | None:
         destination = self._current(node)
@@ -159,7 +159,7 @@ class DestinationBook:
     async def _check(self, destination: _Destination) -> None:
         node, address = destination.peer.node, destination.peer.handoff_address
         try:
-            knows_us = await self._calls.probe(address, self._introduction.node, destination.registration, b"")
+            knows_us = await self._calls.probe(address, self._hello.node, destination.registration, b"")
         except StaleLeg:
             knows_us = False
         except ServingError:
@@ -170,17 +170,17 @@ class DestinationBook:
 
     async def _handshake(self, destination: _Destination) -> None:
         """Introduce this node, connect, write a probe and wait until it is seen."""
-        own, node, address = self._introduction, destination.peer.node, destination.peer.handoff_address
-        welcome = await self._calls.hello(address, own)
-        if welcome.node != node:
-            raise NodeUnavailable(f"{address} is {welcome.node}, not {node}")
-        own.fingerprint.require_equal(welcome.fingerprint, here=str(own.node), there=str(node))
-        landing = PeerLanding(node, welcome.transport_metadata, welcome.landing, welcome.registration)
+        own, node, address = self._hello, destination.peer.node, destination.peer.handoff_address
+        reply = await self._calls.hello(address, own)
+        if reply.node != node:
+            raise NodeUnavailable(f"{address} is {reply.node}, not {node}")
+        own.fingerprint.require_equal(reply.fingerprint, here=str(own.node), there=str(node))
+        landing = PeerLanding(node, reply.transport_metadata, reply.landing, reply.registration)
         await call_in_thread(lambda: self._sender.connect(landing), name=f"connect-{node.id}")
-        probe = await asyncio.wrap_future(self._sender.probe(node, welcome.probe_offset, welcome.probe_bytes))
+        probe = await asyncio.wrap_future(self._sender.probe(node, reply.probe_offset, reply.probe_bytes))
         for pause_s in LOOK_AGAIN_S:
-            if await self._calls.probe(address, own.node, welcome.registration, probe.digest):
-                destination.bytes_per_s, destination.registration = probe.bytes_per_s, welcome.registration
+            if await self._calls.probe(address, own.node, reply.registration, probe.digest):
+                destination.bytes_per_s, destination.registration = probe.bytes_per_s, reply.registration
                 return
             await asyncio.sleep(pause_s)
         raise TransferFailed(f"the probe was written, but {node} does not see it")
@@ -200,5 +200,5 @@ class DestinationBook:
         return destination if destination and destination.peer.node == node else None
 
     def _state(self, destination: _Destination) -> PeerState:
-        path = self._introduction.transport
+        path = self._hello.transport
         return PeerState(destination.peer.node, destination.stage, destination.reason, path, destination.bytes_per_s)

@@ -1,4 +1,4 @@
-"""One request's place on a decode node: what it holds, how far its handoff is, and what goes onto its bill."""
+"""One request on a decode node, over all its attempts: what it holds, how far its handoff is, and what goes onto its bill."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from twostep.core.clock import Clock
 from twostep.core.errors import ServingError
 from twostep.core.ids import RequestId
 from twostep.core.ticket import LandingExtent, Leg, TokenRange
-from twostep.decode_node.orders import Granted, Order
+from twostep.decode_node.bill_meter import BillMeter
+from twostep.decode_node.orders import Granted, ReserveOrder
 from twostep.decode_node.progress import ProgressWatch
-from twostep.decode_node.tally import Tally
 from twostep.engine.engine import Reservation
-from twostep.kv_transfer.handoff import HandoffState, move
+from twostep.kv_transfer.handoff_state import HandoffState, move
 from twostep.node.handoff_messages import Answer
 
 
 @dataclass(slots=True, eq=False)
 class ExpectedLeg:
-    """What one prefill node fills for this seat, in one attempt.
+    """What one prefill node fills in one attempt.
 
-    `settling` runs from P's terminal message until it is answered; repeats join it.
+    `verifying` runs from P's terminal message until it is answered; repeats join it.
     """
 
     leg: Leg
@@ -27,7 +27,7 @@ class ExpectedLeg:
     missing: TokenRange
     num_bytes: int
     watch: ProgressWatch
-    settling: asyncio.Task[Answer] | None = None
+    verifying: asyncio.Task[Answer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class Loss:
     at: float
 
 
-class Seat:
-    """Changed by the control thread only.
+class Handoff:
+    """A request that this node serves alone is one too, without a leg. Changed by the control thread only.
 
     `reservation` are its KV blocks, kept over attempts; `leg` is the current attempt's part of the handoff; `quiet` is
     pending while a copy of an earlier leg into these blocks may still be running.
     """
 
-    def __init__(self, order: Order, clock: Clock) -> None:
+    def __init__(self, order: ReserveOrder, clock: Clock) -> None:
         now = clock()
         self.order = order
         self.deadline = now + order.remaining_s
@@ -59,7 +59,7 @@ class Seat:
         self.changed = asyncio.Event()
         self.position = 0
         self.next_index = len(order.request.output_tokens)
-        self.tally = Tally(now)
+        self.meter = BillMeter(now)
 
     @property
     def id(self) -> RequestId:
@@ -78,7 +78,7 @@ class Seat:
         self.state = move(self.state, state)
         self.changed.set()
 
-    def renew(self, order: Order, now: float) -> None:
+    def renew(self, order: ReserveOrder, now: float) -> None:
         """Go back to waiting, on the same blocks, for another attempt."""
         if self.state is HandoffState.FILLING:
             self.move_to(HandoffState.RESERVED)
@@ -86,8 +86,8 @@ class Seat:
         self.deadline = now + order.remaining_s
         self.changed.set()
 
-    def stand_at(self, position: int) -> None:
-        """Note the place in the line, 0 being next, and tell whoever watches."""
+    def set_position(self, position: int) -> None:
+        """Note the place in the queue, 0 being next, and tell whoever watches."""
         if position != self.position:
             self.position = position
             self.changed.set()

@@ -1,0 +1,122 @@
+"""Takes up what prefill nodes say about their legs. Late, repeated and unknown messages change nothing and are counted."""
+
+import asyncio
+from collections.abc import Sequence
+
+from twostep.core.errors import NodeUnavailable, StaleLeg, TransferFailed, TransferTimeout
+from twostep.core.ids import Generation, NodeRef
+from twostep.core.ticket import Leg
+from twostep.decode_node.handoff import ExpectedLeg, Handoff
+from twostep.decode_node.parts import Parts
+from twostep.decode_node.progress import Sign
+from twostep.decode_node.release import Release
+from twostep.decode_node.verification import Verification
+from twostep.kv_transfer.pieces import Piece
+from twostep.node.handoff_messages import Answer, Credit, Done, Failed, Landed, LegProgress, Outcome
+
+UNKNOWN = Answer(Outcome.UNKNOWN_LEG, "no such leg was granted here, or too long ago")
+
+
+class Legs:
+    """The legs that fill blocks of this node, by P's words."""
+
+    def __init__(self, parts: Parts, release: Release) -> None:
+        self._parts = parts
+        self._release = release
+        self._verification = Verification(parts, release)
+
+    def expect(self, handoff: Handoff, expected: ExpectedLeg) -> None:
+        """Begin to copy in what lands for a handoff whose ticket is about to go out."""
+        source, reservation = handoff.order.source, handoff.reservation
+        assert source is not None
+        assert reservation is not None
+        self._parts.receiver.expect(expected.leg, expected.extent, expected.missing, source.geometry, reservation.table)
+
+    async def done(self, done: Done) -> Answer:
+        """Verify the leg, once: a repeat waits for the same answer or gets it from the record."""
+        found = self._find(done.leg, done.generation)
+        if found is None:
+            return self._recorded(done.leg, "done")
+        handoff, expected = found
+        if expected.verifying is None:
+            expected.verifying = self._parts.background.spawn(self._verification.verify(handoff, expected, done))
+        else:
+            self._count_noop("done")
+        return await asyncio.shield(expected.verifying)
+
+    async def failed(self, failed: Failed) -> Answer:
+        """Give the leg up, unless its Done came before."""
+        found = self._find(failed.leg, failed.generation)
+        if found is None:
+            return self._recorded(failed.leg, "failed")
+        handoff, expected = found
+        if expected.verifying is None:
+            return self._verification.lose(handoff, failed.error, drained=failed.drained)
+        self._count_noop("failed")
+        return await asyncio.shield(expected.verifying)
+
+    async def landed(self, landed: Landed) -> None:
+        """Verify written cells of a ring and let P write their slots again."""
+        found = self._find(landed.leg, landed.generation)
+        if found is None:
+            self._count_noop("landed")
+            return
+        handoff, expected = found
+        self._verification.fill(handoff)
+        expected.watch.moved(self._parts.clock())
+        cells = landed.cells
+        piece = Piece(cells.layers, cells.blocks)
+        try:
+            verdict = await asyncio.wrap_future(self._parts.receiver.landed(landed.leg, piece, cells.digests))
+        except StaleLeg:
+            return
+        except ValueError as cause:
+            raise TransferFailed(f"request {handoff.id}: {cause}") from cause
+        if handoff.leg is not expected:
+            return
+        if verdict.ok:
+            credit = Credit(landed.leg, landed.generation, cells.layers, verdict.verified_end)
+            self._parts.background.spawn(self._parts.sources.credit(credit))
+        else:
+            self._verification.mismatch(handoff, verdict, drained=False)
+
+    def progress(self, source: NodeRef, engine_step: int, legs: Sequence[LegProgress]) -> tuple[Leg, ...]:
+        """Note how far P is with its legs; returns those that are unknown here, which P should end."""
+        return tuple(told.leg for told in legs if told.leg.source != source or not self._hear(told, engine_step))
+
+    def lose_source(self, source: NodeRef) -> None:
+        """Give up every leg of a prefill node's earlier life."""
+        for handoff in self._parts.handoffs:
+            if handoff.leg and handoff.leg.leg.source == source and not handoff.leg.verifying:
+                self._verification.lose(handoff, NodeUnavailable(f"{source} has been started anew"), drained=False)
+
+    def watch(self) -> None:
+        """End what makes no progress, and what waited in vain for another attempt; called by the timer."""
+        now, timers = self._parts.clock(), self._parts.timers
+        for handoff in self._parts.handoffs:
+            if handoff.leg and not handoff.leg.verifying and handoff.leg.watch.idle_s(now) > timers.progress_s:
+                message = f"request {handoff.id}: {handoff.leg.leg.source} made no progress for {timers.progress_s:g} s"
+                self._release.end(handoff, error=TransferTimeout(message))
+            elif handoff.loss and now - handoff.loss.at > timers.retry_s:
+                self._release.end(handoff, error=handoff.loss.error)
+
+    def _hear(self, told: LegProgress, engine_step: int) -> bool:
+        found = self._parts.handoffs.expecting(told.leg)
+        if found is None:
+            answer = self._parts.answers.find(told.leg)
+            return answer is not None and answer.outcome is not Outcome.ENDED
+        handoff, expected = found
+        self._verification.fill(handoff)
+        expected.watch.hear(Sign(told.phase, told.queue_position, engine_step), self._parts.clock())
+        return True
+
+    def _find(self, leg: Leg, generation: Generation) -> tuple[Handoff, ExpectedLeg] | None:
+        found = self._parts.handoffs.expecting(leg)
+        return found if found and found[1].extent.generation == generation else None
+
+    def _recorded(self, leg: Leg, kind: str) -> Answer:
+        self._count_noop(kind)
+        return self._parts.answers.find(leg) or UNKNOWN
+
+    def _count_noop(self, kind: str) -> None:
+        self._parts.metrics.noop_messages.labels(kind).inc()

@@ -1,0 +1,191 @@
+"""Takes requests in: refuses at once what can never be served, queues the rest, and renews handoffs for later attempts."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from twostep.core.errors import (
+    Cancelled,
+    Conflict,
+    DeadlineExceeded,
+    InvalidRequest,
+    NodeUnavailable,
+    Overloaded,
+    QueueFull,
+    ServingError,
+    StaleLeg,
+)
+from twostep.core.ids import RequestId
+from twostep.decode_node.admission import Admission
+from twostep.decode_node.handoff import Handoff
+from twostep.decode_node.legs import Legs
+from twostep.decode_node.orders import Granted, Queued, ReserveOrder
+from twostep.decode_node.parts import Parts
+from twostep.decode_node.release import Release
+from twostep.decode_node.source_peers import SourcePeers
+from twostep.engine.engine import Busy
+from twostep.kv_transfer.handoff_state import HandoffState
+from twostep.node.handoff_messages import Answer, Outcome
+from twostep.node.waiting_queue import WaitingQueue
+
+RENEWABLE = frozenset({HandoffState.RESERVED, HandoffState.FILLING})
+SUPERSEDED = "a later attempt of the same request has come"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`max_unread` tokens may wait for a router that does not read before it gets no more requests in."""
+
+    growth_tokens: int
+    max_queued: int
+    max_unread: int
+
+
+class ReservationQueue:
+    """Owns the queue of requests that wait for a reservation."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        admission: Admission,
+        release: Release,
+        legs: Legs,
+        peers: SourcePeers,
+        limits: Limits,
+    ) -> None:
+        self.waiting: WaitingQueue[Handoff] = WaitingQueue(self._try_grant, parts.clock)
+        self._is_closed = False
+        self._parts = parts
+        self._admission = admission
+        self._release = release
+        self._legs = legs
+        self._peers = peers
+        self._limits = limits
+
+    async def reserve(self, order: ReserveOrder) -> AsyncGenerator[Queued | Granted, None]:
+        """Yield the place in the queue whenever it changes, at last the grant; closing this before it gives the place up.
+
+        Raises ServingError when the request is refused or ends while it waits.
+        """
+        self._require_acceptable(order)
+        handoff = self._enqueue(order)
+        try:
+            while not (granted := self._granted(handoff, order)):
+                yield Queued(handoff.position, self.waiting.estimate_s(handoff.position))
+                await handoff.changed.wait()
+        finally:
+            if handoff.order is order and not handoff.granted:
+                self._release.end(handoff, error=Cancelled("the reservation was closed before it was granted"))
+        yield granted
+
+    @property
+    def growth_tokens(self) -> int:
+        """Room for output that is reserved with each prompt."""
+        return self._limits.growth_tokens
+
+    def close(self) -> None:
+        """Take nobody in any more; who still waits is told to go elsewhere."""
+        self._is_closed = True
+        for handoff in list(self.waiting):
+            self._release.end(handoff, error=NodeUnavailable(f"{self._parts.node} is draining"))
+
+    def end(self, request: RequestId, error: ServingError) -> bool:
+        """End a request, in whatever phase; returns whether it was here."""
+        handoff = self._parts.handoffs.find(request)
+        if handoff:
+            self._release.end(handoff, error=error)
+        return handoff is not None
+
+    def advance(self) -> None:
+        """Grant whoever can be granted, and tell the others where they stand; called when something was given back."""
+        for handoff in [handoff for handoff in self.waiting if handoff.is_over]:
+            self.waiting.remove(handoff)
+        self.waiting.advance()
+        for position, handoff in enumerate(self.waiting):
+            handoff.set_position(position)
+
+    def _granted(self, handoff: Handoff, order: ReserveOrder) -> Granted | None:
+        handoff.changed.clear()
+        if handoff.order is not order:
+            raise StaleLeg(f"request {handoff.id}: {SUPERSEDED}")
+        if handoff.is_over and not handoff.granted:
+            raise handoff.error or Cancelled(f"request {handoff.id} has ended")
+        return handoff.granted
+
+    def _enqueue(self, order: ReserveOrder) -> Handoff:
+        known = self._parts.handoffs.find(order.request.id)
+        if known and order.attempt <= known.order.attempt:
+            raise Conflict(f"request {known.id} is here already, in attempt {known.order.attempt}")
+        if known and known.granted and known.state in RENEWABLE and known.order.request == order.request:
+            return self._renew(known, order)
+        if known:
+            self._release.end(known, error=StaleLeg(f"request {known.id}: {SUPERSEDED}"))
+        handoff = Handoff(order, self._parts.clock)
+        self._parts.handoffs.add(handoff)
+        self._parts.leases.own(handoff.id, order.router)
+        self.waiting.append(handoff)
+        self.advance()
+        return handoff
+
+    def _renew(self, handoff: Handoff, order: ReserveOrder) -> Handoff:
+        """Keep the blocks, drop the leg, and put the handoff first in the queue: it needs landing space only."""
+        self._release.drop_leg(handoff, Answer(Outcome.ENDED, SUPERSEDED), drained=False)
+        handoff.renew(order, self._parts.clock())
+        self._parts.leases.own(handoff.id, order.router)
+        self.waiting.prepend(handoff)
+        self.advance()
+        return handoff
+
+    def _try_grant(self, handoff: Handoff) -> bool:
+        handoffs = self._parts.handoffs
+        if handoff.is_over:
+            return True
+        if handoffs.is_releasing(handoff.id) or not handoff.is_quiet:
+            return False
+        try:
+            self._grant(handoff, self._admission.take(handoff, handoffs.unattached_blocks()))
+        except Busy:
+            return False
+        except ServingError as error:
+            self._release.end(handoff, error=error)
+        return True
+
+    def _grant(self, handoff: Handoff, granted: Granted) -> None:
+        if handoff.state is HandoffState.QUEUED:
+            handoff.move_to(HandoffState.RESERVED)
+            self._parts.metrics.cached_tokens.inc(granted.cached_tokens)
+        handoff.meter.granted_at, handoff.meter.cached_tokens = self._parts.clock(), granted.cached_tokens
+        if handoff.leg:
+            self._legs.expect(handoff, handoff.leg)
+        else:
+            self._start_alone(handoff)
+        handoff.granted = granted
+        handoff.changed.set()
+
+    def _start_alone(self, handoff: Handoff) -> None:
+        self._parts.engine.start(handoff.id, attempt=handoff.order.attempt)
+        handoff.move_to(HandoffState.ATTACHED)
+        handoff.meter.started_at = self._parts.clock()
+
+    def _require_acceptable(self, order: ReserveOrder) -> None:
+        parts, request = self._parts, order.request
+        if self._is_closed:
+            raise NodeUnavailable(f"{parts.node} is draining")
+        if order.remaining_s <= 0:
+            raise DeadlineExceeded(f"request {request.id} came after its deadline")
+        if len(request.output_tokens) >= request.stop.max_tokens:
+            had, limit = len(request.output_tokens), request.stop.max_tokens
+            raise InvalidRequest(f"{had} tokens were drawn, max_tokens is {limit}", param="max_tokens")
+        parts.engine.require_servable(request, growth_tokens=self._limits.growth_tokens)
+        if order.source:
+            own = parts.engine.runner.fingerprint
+            own.require_equal(order.source.fingerprint, here=str(parts.node), there=str(order.source.node))
+            self._peers.require_proven(order.source.node)
+        self._require_room(order)
+
+    def _require_room(self, order: ReserveOrder) -> None:
+        limits, num_unread = self._limits, self._parts.tokens.backlog(order.router)
+        if num_unread > limits.max_unread:
+            raise Overloaded(f"router {order.router} has left {num_unread} tokens unread")
+        if len(self.waiting) >= limits.max_queued:
+            wait_s = self.waiting.estimate_s(len(self.waiting))
+            raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)
