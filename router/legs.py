@@ -32,6 +32,7 @@ class Legs:
         self._calls: dict[NodeRef, asyncio.Task[None]] = {}
         self._ending: dict[NodeRef, asyncio.Task[None]] = {}
         self._nodes: set[NodeRef] = set()
+        self._expected_at: NodeConnection | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -43,6 +44,8 @@ class Legs:
             self.end(ref, "the router has ended the request")
         for call in self._calls.values():
             call.cancel()
+        if self._expected_at:
+            self._expected_at.dismiss(self._request.id)
 
     async def reserve(self, attempt: int, placement: Placement, output_tokens: tuple[int, ...]) -> None:
         """Ask D for room. Its events carry `attempt`. Waits only for an earlier leg on D that is being ended."""
@@ -50,6 +53,7 @@ class Legs:
             await ending
         node = self._admit(placement.decode.ref, weight=1)
         request = replace(self._request, output_tokens=output_tokens)
+        self._expect_prefill(placement, weight=len(request.tokens))
         self._start(placement.decode.ref, self._reserve(node, attempt, placement, request))
 
     async def prefill(self, attempt: int, placement: Placement, ticket: Ticket, output_tokens: tuple[int, ...]) -> None:
@@ -86,6 +90,14 @@ class Legs:
             self._nodes.add(ref)
             node.admit(self._request.id, self._inbox.put, weight=weight)
         return node
+
+    def _expect_prefill(self, placement: Placement, *, weight: int) -> None:
+        """Let P's load show the prefill to come, so that others are placed elsewhere while this one is being reserved."""
+        if self._expected_at:
+            self._expected_at.dismiss(self._request.id)
+        self._expected_at = self._pool.find(placement.prefill.ref) if placement.prefill else None
+        if self._expected_at:
+            self._expected_at.expect(self._request.id, weight=weight)
 
     def _start(self, ref: NodeRef, call: Coroutine[Any, Any, None]) -> None:
         self._calls[ref] = task = asyncio.create_task(call)

@@ -54,7 +54,9 @@ class NodeConnection:
         self._news = asyncio.Event()
         self._sequence = 0
         self._residents: dict[RequestId, Resident] = {}
+        self._expected: dict[RequestId, int] = {}
         self._load = 0
+        self._foreign_load = 0
         self._unknown: frozenset[RequestId] = frozenset()
         self._told: tuple[list[Peer], float] = ([], float("-inf"))
         self._last_beat = clock()
@@ -74,7 +76,11 @@ class NodeConnection:
         if self.description is None or self.status is None:
             raise RuntimeError(f"{self.client.address} has not been described yet")
         proven = frozenset(ref for ref, peer in self.status.peers.items() if peer.is_proven)
-        return NodeView(self.description, max(self._load, self._reported_load(self.status)), proven)
+        return NodeView(self.description, self._own_load() + self._foreign_load, proven)
+
+    def expect(self, request: RequestId, *, weight: int) -> None:
+        """Count a request that is placed here but not sent yet, until it is admitted or dismissed."""
+        self._expected[request] = weight
 
     def admit(self, request: RequestId, put: Callable[[Event], None], *, weight: int) -> None:
         """List the request as living here, and deliver to `put` what happens to it here."""
@@ -83,7 +89,8 @@ class NodeConnection:
         self._load += weight
 
     def dismiss(self, request: RequestId) -> None:
-        """The request no longer lives here."""
+        """The request no longer lives here, nor is it expected."""
+        self._expected.pop(request, None)
         resident = self._residents.pop(request, None)
         self._load -= resident.weight if resident else 0
 
@@ -117,9 +124,11 @@ class NodeConnection:
         if self.description is None or not self.description.is_ready:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         self._sequence += 1
-        live = self.live
+        live, own_load = self.live, self._own_load()
         beat = await self.client.heartbeat(self._sequence, live, lease_s=self._config.lease_s, timeout_s=timeout_s)
         self._hear(beat, live)
+        # What other routers have placed here. Our own part is counted by ourselves: a heartbeat's figure is soon too old.
+        self._foreign_load = max(0, self._reported_load(beat.status) - max(own_load, self._own_load()))
         if self.description is None or beat.status.ref != self.description.ref:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         await self._tell_peers(timeout_s)
@@ -221,6 +230,9 @@ class NodeConnection:
         if has_turned:
             log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
             self._on_change()
+
+    def _own_load(self) -> int:
+        return self._load + sum(self._expected.values())
 
     def _reported_load(self, status: NodeStatus) -> int:
         return status.queued_tokens if self.role == "prefill" else status.num_running + status.num_waiting

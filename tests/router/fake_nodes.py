@@ -95,6 +95,8 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self._server: Any = None
         self._is_frozen = False
         self.geometry = GEOMETRY
+        self.num_foreign = 0
+        """Requests of other routers, each of one token."""
 
     async def start(self, port: int = 0) -> None:
         self._server = new_server()
@@ -137,17 +139,24 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         if self._is_frozen:
             await asyncio.get_running_loop().create_future()
         unknown = sorted(set(request.live) & self.unknown)
-        return pb.HeartbeatReply(unknown=unknown, status=self._status())
+        return pb.HeartbeatReply(unknown=unknown, status=self._status(len(request.live) + self.num_foreign))
 
     async def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelReply:
         self.seen.cancelled.append(request.request)
         await self.cancel_seen.raise_()
         return pb.CancelReply(known=True)
 
-    def _status(self) -> pb.NodeStatus:
+    def _status(self, num_living: int) -> pb.NodeStatus:
         peers = [pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.PROVEN, path="fake") for ref in self.proven]
         reason = "" if self.is_ready else "loading"
-        return pb.NodeStatus(node=node_to_pb(self.ref), ready=self.is_ready, not_ready_reason=reason, peers=peers)
+        return pb.NodeStatus(
+            node=node_to_pb(self.ref),
+            ready=self.is_ready,
+            not_ready_reason=reason,
+            num_running=num_living,
+            queued_tokens=num_living,
+            peers=peers,
+        )
 
 
 ReserveScript = Callable[[pb.ReserveRequest], AsyncIterator[pb.ReserveEvent]]

@@ -1,6 +1,7 @@
 """Heartbeats keep requests alive, peers are introduced, and a node's new life is noticed."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,48 @@ async def test_a_prefill_node_that_is_done_no_longer_counts_the_request(tmp_path
         await until(is_only_decoding)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_requests_that_wait_for_a_ticket_count_at_the_prefill_node_they_are_placed_on(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_prefill=2) as running:
+        all_asked = asyncio.Event()
+
+        async def grant_when_all_have_asked(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            if len(running.d.seen.reserves) == 4:
+                all_asked.set()
+            await all_asked.wait()
+            async for event in running.d.grant(request):
+                yield event
+
+        running.d.on_reserve = grant_when_all_have_asked
+        answers = await asyncio.gather(*(running.chat() for _ in range(4)))
+        assert [answer.status_code for answer in answers] == [200] * 4
+        assert [len(node.seen.prefills) for node in running.prefill] == [2, 2]
+
+
+async def test_a_heartbeat_from_before_the_end_of_a_request_does_not_make_its_nodes_look_busy(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_prefill=2, num_decode=2) as running:
+
+        async def compute_when_heard_of(request: pb.PrefillRequest) -> pb.PrefillReply:
+            for node in (running.p, running.d):
+                await node.beaten.wait(len(node.seen.beats) + 2)
+            return await running.p.compute(request)
+
+        running.p.on_prefill = compute_when_heard_of
+        for _ in range(2):
+            assert (await running.chat()).status_code == 200
+        assert [len(node.seen.prefills) for node in running.prefill] == [2, 0]
+        assert [len(node.seen.reserves) for node in running.decode] == [2, 0]
+
+
+async def test_nodes_that_are_busy_for_other_routers_are_passed_over(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_prefill=2, num_decode=2) as running:
+        running.p.num_foreign = running.d.num_foreign = 3
+        for node in (running.p, running.d):
+            await node.beaten.wait(len(node.seen.beats) + 2)
+        assert (await running.chat()).status_code == 200
+        assert [len(node.seen.prefills) for node in running.prefill] == [0, 1]
+        assert [len(node.seen.reserves) for node in running.decode] == [0, 1]
 
 
 async def test_nodes_are_told_their_peers_and_where_to_reach_them(tmp_path: Path) -> None:
