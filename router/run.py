@@ -80,7 +80,7 @@ class Run:
         while self._finish is None and not self._is_satisfied:
             for event in await self._inbox.take():
                 await self._react(event)
-            await self._hand_over()
+            await self._flush_tokens()
         if self._is_satisfied:
             return await self._stop_early(wants_bill)
         await self._await_last_words()
@@ -101,15 +101,15 @@ class Run:
             case Finish(reason=reason):
                 self._finish = reason
             case Retry() | Fail():
-                await self._hand_over()
-                await self._overcome(decision)
+                await self._flush_tokens()
+                await self._retry_or_raise(decision)
 
-    async def _hand_over(self) -> None:
+    async def _flush_tokens(self) -> None:
         fresh, self._fresh = self._fresh, []
         if fresh and not self._is_satisfied:
             self._is_satisfied = not await self._on_tokens(fresh)
 
-    async def _overcome(self, decision: Retry | Fail) -> None:
+    async def _retry_or_raise(self, decision: Retry | Fail) -> None:
         if self._is_satisfied:
             return
         if isinstance(decision, Fail):
