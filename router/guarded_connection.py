@@ -1,9 +1,11 @@
 """One HTTP connection that no client can keep for nothing, or fill the router's memory through.
 
-uvicorn by itself waits for ever for a request that is begun and for a reader that has stopped, and takes headers of any size.
+uvicorn by itself waits for ever for a request that is begun and for a reader that has stopped, takes headers of any size,
+and does not notice that a client has left which had sent its next request already.
 """
 
 import json
+import select
 from asyncio import AbstractEventLoop, BaseTransport
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +13,15 @@ from http import HTTPStatus
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from twostep.core.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, ServingError
 from twostep.router.openai.event import error_body
 
 MAX_HEAD_BYTES = 64 << 10
+# Where a system cannot tell that the other side has hung up, it can tell that the connection is broken.
+HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class GuardedConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._patience = patience
         self._on_ended = on_ended
+        # `cycle` is the last request that was begun, which may still wait for this one's reply.
+        self._served: RequestResponseCycle | None = None
         self._sending_since: float | None = None
         self._is_in_head = False
         self._num_head_bytes = 0
@@ -56,12 +62,20 @@ class GuardedConnection(HttpToolsProtocol):
         if self._is_unread_for(now) > self._patience.read_s:
             self._on_ended("unread")
             self.transport.abort()
+        elif self.flow.read_paused and self._has_hung_up():
+            self.transport.abort()
         elif not self.transport.is_closing() and self._is_sending_for(now) > self._patience.send_s:
             self._refuse(RequestTimeout(f"the request was not there after {self._patience.send_s:g} s"))
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._note_sending()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._served and not self._served.response_complete:
+            self._served.disconnected = True
+            self._served.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         self._note_sending()
@@ -77,7 +91,10 @@ class GuardedConnection(HttpToolsProtocol):
         self._is_in_head = True
 
     def on_headers_complete(self) -> None:
+        is_served_at_once = self.cycle is None or self.cycle.response_complete
         super().on_headers_complete()
+        if is_served_at_once:
+            self._served = self.cycle
         self._is_in_head = False
         self._num_head_bytes = 0
 
@@ -90,6 +107,11 @@ class GuardedConnection(HttpToolsProtocol):
         super().on_message_complete()
         self._sending_since = None
         self._num_head_bytes = 0
+
+    def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._served, _ = self.pipeline[-1]
+        super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(InvalidRequest(f"not a valid HTTP request: {msg.lower()}"))
@@ -116,9 +138,15 @@ class GuardedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _is_between_replies(self) -> bool:
-        if self.cycle is None or not self.cycle.response_started:
+        if self._served is None or not self._served.response_started:
             return True
-        return self.cycle.response_complete and self._is_in_head
+        return self._served.response_complete and self._is_in_head
+
+    def _has_hung_up(self) -> bool:
+        # Nothing is read while reading is paused, not even the end.
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket"), HUNG_UP)
+        return bool(poll.poll(0))
 
 
 def _reply(error: ServingError) -> bytes:

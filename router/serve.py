@@ -40,8 +40,8 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             generator = Generator(model, Dispatcher(pool, config, metrics), metrics, timeout_s=config.request_timeout_s)
-            endpoints = _endpoints(model, generator, admission, metrics, config)
-            app = build_app(endpoints, Pages(model, readiness, metrics, started=started), config.cors_origins)
+            posted = endpoints(model, generator, admission, metrics, config)
+            app = build_app(posted, Pages(model, readiness, metrics, started=started), config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
             async with grpc_door(config, service, readiness) as door, asyncio.TaskGroup() as doors:
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)
@@ -49,9 +49,10 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
                 doors.create_task(door.serve(stop, admission, drain_s=config.drain_s))
 
 
-def _endpoints(
+def endpoints(
     model: ServedModel, generator: Generator, admission: Admission, metrics: Metrics, config: RouterConfig
 ) -> dict[str, ASGIApp]:
+    """Return what answers each path that is posted to."""
     bodies = BodyReader(max_body_bytes=config.max_body_bytes, max_held_bytes=config.max_held_body_bytes)
     tokenization = Tokenization(model)
     return {

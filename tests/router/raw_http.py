@@ -1,6 +1,7 @@
 """HTTP by hand, for clients that do what no library would do."""
 
 import asyncio
+import gc
 import json
 import socket
 import struct
@@ -105,10 +106,16 @@ def error_of(reply: bytes) -> tuple[int, dict[str, Any]]:
 def peak_memory() -> Iterator[list[int]]:
     """Yield a list that is given, at the end, by how many bytes this process has grown at its highest."""
     Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    before = memory()
     growth: list[int] = []
     yield growth
     growth.append(_status("VmHWM") - before)
+
+
+def memory() -> int:
+    """Return how many bytes of memory this process holds."""
+    gc.collect()
+    return _status("VmRSS")
 
 
 def _status(name: str) -> int:

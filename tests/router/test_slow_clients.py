@@ -131,3 +131,28 @@ async def test_bodies_that_are_still_being_sent_are_bounded_together(tmp_path: P
 
             await until(is_refused)
         assert (await running.chat()).status_code == 200
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["hung up", "reset"])
+async def test_a_client_that_leaves_is_noticed_though_its_next_request_has_come(tmp_path: Path, is_reset: bool) -> None:
+    async with cluster(tmp_path) as running:
+        running.d.answer = lambda request, attempt: None  # type: ignore[method-assign]
+        async with connection(running) as hasty:
+            await hasty.send(chat_request() + chat_request())
+            await running.p.prefilling.wait()
+            if is_reset:
+                hasty.reset()
+        await running.d.cancel_seen.wait()
+        assert len(running.d.seen.reserves) == 1
+
+
+async def test_garbage_behind_a_request_does_not_get_into_its_stream(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running, connection(running) as hasty:
+        running.d.answer = lambda request, attempt: None  # type: ignore[method-assign]
+        await hasty.send(chat_request(stream=True))
+        await running.p.prefilling.wait()
+        running.d.emit(running.d.seen.reserves[0].request.id, 1, b"Hello")
+        received = await hasty.reader.readuntil(b'"content":"o"')
+        await hasty.send(chat_request() + b"\x00\x01\x02\r\n\r\n")
+        assert b"HTTP/1.1" not in await hasty.rest()
+        assert received.startswith(b"HTTP/1.1 200 ")

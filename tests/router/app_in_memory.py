@@ -1,0 +1,55 @@
+"""The HTTP application without sockets or nodes: a dispatch that answers at once with words of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from twostep.core.request import FinishReason, Request
+from twostep.router.admission import Admission
+from twostep.router.app import Pages, build_app
+from twostep.router.bill import Timeline, make_bill
+from twostep.router.config import RouterConfig
+from twostep.router.generation import Generator
+from twostep.router.metrics import Metrics
+from twostep.router.model import ServedModel
+from twostep.router.node_pool import NodePool
+from twostep.router.openai.accept import ModelLimits
+from twostep.router.readiness import Readiness
+from twostep.router.run import OnTokens, Outcome
+from twostep.router.serve import endpoints
+from twostep.router.templates.renderer import open_renderer
+from twostep.router.tokenizer import load_tokenizer
+
+LIMITS = ModelLimits(max_model_tokens=4096, max_prompt_tokens=4000, vocab_size=300)
+
+
+class AtOnce:
+    """A Dispatch without nodes."""
+
+    async def run(
+        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
+    ) -> Outcome:
+        words = b"Hello, world"[: request.stop.max_tokens]
+        await on_tokens(words)
+        now = asyncio.get_running_loop().time()
+        times = Timeline(arrived, first_token=now, last_token=now)
+        bill = make_bill(times, None, None, num_tokens=len(words), cached=0, attempts=1, prefill_node=None, decode_node="d")
+        return Outcome(FinishReason.LENGTH, 0, bill)
+
+
+@asynccontextmanager
+async def client_of_app(model: str = "fake") -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of the application that serves `model`. What the application raises is raised to the test."""
+    config = RouterConfig(model=model)
+    metrics = Metrics()
+    async with open_renderer(model, None) as renderer:
+        served = ServedModel([config.model_name], model, load_tokenizer(model), renderer, lambda: LIMITS)
+        generator = Generator(served, AtOnce(), metrics, timeout_s=60)
+        admission = Admission(config.max_in_flight, metrics)
+        pages = Pages(served, Readiness(NodePool(config), allow_decode_alone=True), metrics, started=0)
+        app = build_app(endpoints(served, generator, admission, metrics, config), pages)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+        async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+            yield client
