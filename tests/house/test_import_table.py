@@ -57,7 +57,7 @@ ONLY_IN = {
 }
 """Modules with few users. No file but a gRPC edge sees a wire type."""
 
-LOADS_TORCH = ("cli/model_store/gguf_folder.py", "engine/models/", "engine/layers/", "engine/kernels/")
+LOADS_TORCH = ("engine/models/", "engine/layers/", "engine/kernels/")
 """Where torch is loaded, beside the files that import it themselves. Nothing else imports these before their work begins."""
 
 ROOT = Path(__file__).parents[2]
