@@ -48,6 +48,8 @@ class Cluster:
     """A cluster that can serve: bytes really moved between at least one prefill and one decode node."""
 
     url: str
+    grpc: str
+    """Where the router takes gRPC calls, as `host:port`."""
     prefill: tuple[NodeAddress, ...]
     decode: tuple[NodeAddress, ...]
 
@@ -64,7 +66,7 @@ async def running(plan: ClusterPlan, folder: Path, watch: Watch, report: Report)
             address = await watch.until(read_when_written(plan.router_address_file))
             url = f"http://{address['http']}"
             await watch.until(_ready(url, report))
-            yield Cluster(url, prefill, decode)
+            yield Cluster(url, address["grpc"], prefill, decode)
 
 
 def _knowing(router: Program, prefill: Sequence[NodeAddress], decode: Sequence[NodeAddress]) -> Program:

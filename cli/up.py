@@ -89,7 +89,7 @@ async def _use_when_ready(plan: ClusterPlan, folder: Path, watch: Watch, use: Us
 
 async def _serve(cluster: Cluster, watch: Watch) -> int:
     nodes = ", ".join(f"{node.name} {node.grpc}" for node in (*cluster.prefill, *cluster.decode))
-    print(f"twostep serves at {cluster.url} ({nodes}; Ctrl-C stops)", flush=True)
+    print(f"twostep serves at {cluster.url} (gRPC {cluster.grpc}, {nodes}; Ctrl-C stops)", flush=True)
     with suppress(Stopped):
         await watch.until(asyncio.Event().wait())
     return 0

@@ -76,7 +76,7 @@ class Admission:
     def _ticket(self, handoff: Handoff, expected: ExpectedLeg) -> Ticket:
         geometry = self._engine.runner.geometry
         return Ticket(
-            leg=expected.leg,
+            leg=expected.id,
             missing=expected.missing,
             token_digest=token_digest(handoff.order.request.tokens),
             extent=expected.extent,

@@ -22,7 +22,7 @@ class ExpectedLeg:
     `verifying` runs from P's terminal message until it is answered; repeats join it.
     """
 
-    leg: Leg
+    id: Leg
     extent: LandingExtent
     missing: TokenRange
     num_bytes: int

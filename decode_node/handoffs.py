@@ -32,7 +32,7 @@ class Handoffs:
     def expecting(self, leg: Leg) -> tuple[Handoff, ExpectedLeg] | None:
         """Return the handoff whose current leg is `leg`, if there is one."""
         handoff = self._handoffs.get(leg.request)
-        return (handoff, handoff.leg) if handoff and handoff.leg and handoff.leg.leg == leg else None
+        return (handoff, handoff.leg) if handoff and handoff.leg and handoff.leg.id == leg else None
 
     def add(self, handoff: Handoff) -> None:
         self._handoffs[handoff.id] = handoff

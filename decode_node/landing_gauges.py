@@ -17,7 +17,7 @@ class LandingGauges:
             "unproven_reuse", "Landing extents lent again after their cooldown alone.", lambda: landing.unproven_reuse
         )
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Take a picture of the pool; called by the timer."""
         self._seen = self._landing.census()
 

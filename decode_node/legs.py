@@ -30,7 +30,7 @@ class Legs:
         source, reservation = handoff.order.source, handoff.reservation
         assert source is not None
         assert reservation is not None
-        self._parts.receiver.expect(expected.leg, expected.extent, expected.missing, source.geometry, reservation.table)
+        self._parts.receiver.expect(expected.id, expected.extent, expected.missing, source.geometry, reservation.table)
 
     async def done(self, done: Done) -> Answer:
         """Verify the leg, once: a repeat waits for the same answer or gets it from the record."""
@@ -87,7 +87,7 @@ class Legs:
     def lose_source(self, source: NodeRef) -> None:
         """Give up every leg of a prefill node's earlier life."""
         for handoff in self._parts.handoffs:
-            if handoff.leg and handoff.leg.leg.source == source and not handoff.leg.verifying:
+            if handoff.leg and handoff.leg.id.source == source and not handoff.leg.verifying:
                 self._verification.lose(handoff, NodeUnavailable(f"{source} has been started anew"), drained=False)
 
     def watch(self) -> None:
@@ -95,7 +95,7 @@ class Legs:
         now, timers = self._parts.clock(), self._parts.timers
         for handoff in self._parts.handoffs:
             if handoff.leg and not handoff.leg.verifying and handoff.leg.watch.idle_s(now) > timers.progress_s:
-                message = f"request {handoff.id}: {handoff.leg.leg.source} made no progress for {timers.progress_s:g} s"
+                message = f"request {handoff.id}: {handoff.leg.id.source} made no progress for {timers.progress_s:g} s"
                 self._release.end(handoff, error=TransferTimeout(message))
             elif handoff.loss and now - handoff.loss.at > timers.retry_s:
                 self._release.end(handoff, error=handoff.loss.error)

@@ -95,7 +95,7 @@ class DecodeNode:
         try:
             async with self.parts.background as background:
                 self._receiver.start()
-                background.attend(self._follow_engine())
+                background.spawn_daemon(self._follow_engine())
                 try:
                     yield
                 except EngineFault as fault:
@@ -139,9 +139,9 @@ class DecodeNode:
             if now > handoff.deadline:
                 self.release.end(handoff, error=DeadlineExceeded(f"request {handoff.id} has run out of time"))
         self.legs.watch()
-        self.peers.expire({handoff.leg.leg.source for handoff in parts.handoffs if handoff.leg})
-        self.readiness.look()
-        self._landing_gauges.look()
+        self.peers.expire({handoff.leg.id.source for handoff in parts.handoffs if handoff.leg})
+        self.readiness.refresh()
+        self._landing_gauges.refresh()
         self._advance()
 
     def take_step(self, result: StepResult) -> None:
@@ -154,7 +154,7 @@ class DecodeNode:
             self._take_token(event)
         for request, error in result.faults:
             self.queue.end(request, error)
-        self.release.free_watch.look()
+        self.release.free_watch.check()
         self._advance()
 
     def _take_token(self, event: TokenEvent) -> None:

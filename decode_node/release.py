@@ -49,14 +49,14 @@ class Release:
         if expected is None:
             return
         parts = self._parts
-        parts.answers.record(expected.leg, answer)
+        parts.answers.record(expected.id, answer)
         parts.metrics.handoffs.labels(answer.outcome.value).inc()
-        handoff.quiet = asyncio.wrap_future(parts.receiver.forget(expected.leg))
+        handoff.quiet = asyncio.wrap_future(parts.receiver.forget(expected.id))
         self._when_quiet(handoff, self._on_room)
         parts.background.spawn(self._return_extent(expected, handoff.quiet, answer.reason, drained))
 
     async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], reason: str, drained: bool) -> None:
-        proven = drained or await self._parts.sources.abort(expected.leg, reason)
+        proven = drained or await self._parts.sources.abort(expected.id, reason)
         await asyncio.shield(quiet)
         self._parts.landing.give_back(expected.extent, proven=proven)
         self._on_room()
@@ -64,7 +64,7 @@ class Release:
     def _free(self, handoff: Handoff) -> None:
         self._parts.engine.release(handoff.id)
         self._parts.handoffs.released(handoff.id)
-        self.free_watch.look()
+        self.free_watch.check()
         self._on_room()
 
     def _tell(self, handoff: Handoff, finish: FinishReason | None, error: ServingError | None, now: float) -> None:

@@ -17,11 +17,11 @@ from twostep.engine.batch import Batch, Chunk
 from twostep.engine.block_pool import BlockPool
 from twostep.engine.config import EngineConfig
 from twostep.engine.ledger import Census, Holder, Ledger
-from twostep.engine.roster import Busy as Busy
-from twostep.engine.roster import Capacity, Roster
 from twostep.engine.runner import Drawn, Runner
 from twostep.engine.scheduler import Limits, plan_step
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
+from twostep.engine.sequence_table import Busy as Busy
+from twostep.engine.sequence_table import Capacity, SequenceTable
 
 OnBatchLayers = Callable[[Batch, range], None]
 
@@ -79,7 +79,7 @@ class Engine:
         self._limits = Limits(self._block_tokens, config.token_budget, config.min_prefill_tokens)
         self._lock = threading.Lock()
         self._pool = BlockPool(runner.kv.num_blocks)
-        self._roster = Roster(self._pool, Capacity(self._block_tokens, self.max_tokens, config.max_batch))
+        self._sequences = SequenceTable(self._pool, Capacity(self._block_tokens, self.max_tokens, config.max_batch))
         self._in_step: frozenset[RequestId] = frozenset()
         self._preempted: list[RequestId] = []
         self._num_steps = 0
@@ -105,7 +105,7 @@ class Engine:
         chain = self._chain_of(request)
         align_tokens = align_tokens or self._block_tokens
         with self._lock:
-            sequence = self._roster.admit(
+            sequence = self._sequences.admit(
                 request, chain, growth_tokens=growth_tokens, align_tokens=align_tokens, now=self._clock()
             )
             return Reservation(request, tuple(sequence.blocks), cached_tokens=sequence.num_computed)
@@ -127,7 +127,7 @@ class Engine:
         A prefill leg draws one. Events carry `attempt`. Raises LookupError for an unknown request.
         """
         with self._lock:
-            sequence = self._roster[request_id]
+            sequence = self._sequences[request_id]
             sequence.move_to(Phase.RUNNING)
             sequence.attempt, sequence.draws_left = attempt, max_draws
         self.work.set()
@@ -139,12 +139,12 @@ class Engine:
         event is emitted for it. Raises LookupError for an unknown request.
         """
         with self._lock:
-            sequence = self._roster[request_id]
+            sequence = self._sequences[request_id]
             sequence.move_to(Phase.RUNNING)
             sequence.attempt = attempt
             sequence.num_computed = sequence.num_tokens
-            self._roster.publish(sequence)
-            finish = self._roster.append(sequence, first_token)
+            self._sequences.publish(sequence)
+            finish = self._sequences.append(sequence, first_token)
         self.work.set()
         return finish
 
@@ -154,19 +154,19 @@ class Engine:
         Its blocks are free at once, or when the running step commits if that may touch them.
         """
         with self._lock:
-            sequence = self._roster.get(request_id)
+            sequence = self._sequences.get(request_id)
             if sequence is None or sequence.phase is Phase.RELEASED:
                 return False
             sequence.move_to(Phase.RELEASED)
             if request_id not in self._in_step:
-                self._roster.forget(sequence)
+                self._sequences.forget(sequence)
         self.work.set()
         return True
 
     def knows(self, request_id: RequestId) -> bool:
         """Return whether the request still has blocks, be it that the running step uses them after its release."""
         with self._lock:
-            return self._roster.get(request_id) is not None
+            return self._sequences.get(request_id) is not None
 
     def purge(self, blocks: Iterable[BlockId]) -> None:
         """Take blocks whose contents are not to be trusted, and all that follows them, out of the prefix cache."""
@@ -175,23 +175,23 @@ class Engine:
 
     def load(self) -> Load:
         with self._lock:
-            running = self._roster.sequences(Phase.RUNNING)
-            preempted = self._roster.sequences(Phase.PREEMPTED)
-            num_waiting = len(preempted) + len(self._roster.sequences(Phase.RESERVED))
+            running = self._sequences.select(Phase.RUNNING)
+            preempted = self._sequences.select(Phase.PREEMPTED)
+            num_waiting = len(preempted) + len(self._sequences.select(Phase.RESERVED))
             queued_tokens = sum(one.num_pending for one in (*running, *preempted) if one.num_pending > 1)
             return Load(self._num_steps, len(running), num_waiting, queued_tokens)
 
     def census(self) -> Census:
         """Count all blocks anew from the block table."""
         with self._lock:
-            table, alive = self._pool.table(), {one.request.id for one in self._roster.sequences()}
+            table, alive = self._pool.table(), {one.request.id for one in self._sequences.select()}
         return table.census(alive)
 
     def ledger(self) -> Ledger:
         """List who holds which blocks, anew from the block table."""
         with self._lock:
             now, table = self._clock(), self._pool.table()
-            holders = {one.request.id: Holder(one.phase, now - one.since) for one in self._roster.sequences()}
+            holders = {one.request.id: Holder(one.phase, now - one.since) for one in self._sequences.select()}
         return table.ledger(holders)
 
     def step(self) -> StepResult | None:
@@ -207,27 +207,27 @@ class Engine:
             return self._commit(batch, drawn, duration_s)
 
     def _schedule(self) -> Batch | None:
-        roster = self._roster
-        roster.resume_preempted()
-        while (plan := plan_step(roster.candidates(), self._limits, num_available=self._pool.num_available)).preempt:
-            roster.preempt(roster[plan.preempt])
+        sequences = self._sequences
+        sequences.resume_preempted()
+        while (plan := plan_step(sequences.candidates(), self._limits, num_available=self._pool.num_available)).preempt:
+            sequences.preempt(sequences[plan.preempt])
             self._preempted.append(plan.preempt)
         if not plan.runs:
             self.work.clear()
             return None
         for run in plan.runs:
-            roster.grow(roster[run.request], run.num_new_blocks)
+            sequences.grow(sequences[run.request], run.num_new_blocks)
         self._in_step = frozenset(run.request for run in plan.runs)
-        return Batch(tuple(roster[run.request].chunk(run.num_tokens) for run in plan.runs))
+        return Batch(tuple(sequences[run.request].chunk(run.num_tokens) for run in plan.runs))
 
     def _commit(self, batch: Batch, drawn: list[Drawn], duration_s: float) -> StepResult:
-        num_prompt = sum(self._roster[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
+        num_prompt = sum(self._sequences[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
         events: list[TokenEvent] = []
         faults: list[tuple[RequestId, ServingError]] = []
         for chunk, result in zip(batch.chunks, drawn, strict=True):
-            sequence = self._roster[chunk.request]
+            sequence = self._sequences[chunk.request]
             if sequence.phase is Phase.RELEASED:
-                self._roster.forget(sequence)
+                self._sequences.forget(sequence)
             elif isinstance(result, RequestFault):
                 sequence.move_to(Phase.RESTING)
                 faults.append((chunk.request, result))
@@ -241,11 +241,11 @@ class Engine:
 
     def _advance(self, sequence: Sequence, chunk: Chunk, token: int | None) -> list[TokenEvent]:
         sequence.num_computed = chunk.end
-        self._roster.publish(sequence)
+        self._sequences.publish(sequence)
         if token is None:
             return []
         index = sequence.next_index
-        finish = self._roster.append(sequence, token)
+        finish = self._sequences.append(sequence, token)
         return [TokenEvent(chunk.request, sequence.attempt, index, token, finish)]
 
     def _chain_of(self, request: Request) -> PrefixChain:

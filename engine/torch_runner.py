@@ -15,13 +15,13 @@ from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Draw
 from twostep.engine.config import EngineConfig
+from twostep.engine.forward_batch import ForwardBatchBuilder
 from twostep.engine.kv_cache import HostKVCache, KVCache
 from twostep.engine.memory_budget import MemoryLedger, available_host_bytes
 from twostep.engine.model_folder import ModelFolder, open_model_folder
 from twostep.engine.models.causal_lm import ModelFacts
 from twostep.engine.runner import Drawn, OnLayers
 from twostep.engine.sampler import SAMPLER_VERSION, sample
-from twostep.engine.step_plan import StepPlanner
 from twostep.engine.torch_kv_cache import TorchKVCache
 from twostep.engine.weights import empty_model, load_weights, weight_bytes
 from twostep.engine.weights_digest import file_sha256, weights_digest
@@ -47,7 +47,7 @@ class TorchRunner:
         load_weights(self._model, folder, dtype, place)
         self.kv, words = _kv_cache(layout, num_blocks, place)
         self._pools = words.view(dtype).view(*words.shape[:-1], 2, facts.head_dim)
-        self._planner = StepPlanner(layout, facts.windows, dtype, place)
+        self._builder = ForwardBatchBuilder(layout, facts.windows, dtype, place)
         self.fingerprint = _fingerprint(folder, facts, layout)
 
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
@@ -58,16 +58,16 @@ class TorchRunner:
     @torch.inference_mode()
     def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
         """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner.run`."""
-        plan = self._planner.plan(batch)
-        hidden, inputs = self._model.begin(plan)
+        forward = self._builder.build(batch)
+        hidden, inputs = self._model.begin(forward)
         for first in range(0, self._model.facts.num_layers, self.geometry.layer_group):
             layers = range(first, min(first + self.geometry.layer_group, self._model.facts.num_layers))
             for layer in layers:
                 hidden = self._model.run_layer(layer, hidden, inputs, self._pools[layer])
             on_layers(layers)
-        if not plan.num_draws:
+        if not forward.num_draws:
             return hidden.new_empty((0, self.fingerprint.vocab_size), dtype=torch.float32)
-        return self._model.logits(hidden[plan.draw_rows])[: plan.num_draws].float()
+        return self._model.logits(hidden[forward.draw_rows])[: forward.num_draws].float()
 
 
 def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFault]:

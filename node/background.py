@@ -7,16 +7,16 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 FINISH_S = 2.0
-"""How long errands may take to finish when the node stops; a peer that is gone must not keep it."""
+"""How long jobs may take to finish when the node stops; a peer that is gone must not keep it."""
 
 
 class Background:
-    """A TaskGroup of two kinds of tasks: errands, which end by themselves, and attendants, which are cancelled at the end."""
+    """A TaskGroup of two kinds of tasks: jobs, which end by themselves, and daemons, which are cancelled at the end."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._errands: set[asyncio.Task[Any]] = set()
-        self._attendants: set[asyncio.Task[Any]] = set()
+        self._jobs: set[asyncio.Task[Any]] = set()
+        self._daemons: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -29,22 +29,22 @@ class Background:
             if error is None:
                 await self.finish()
         finally:
-            for task in self._errands | self._attendants:
+            for task in self._jobs | self._daemons:
                 task.cancel()
             await self._group.__aexit__(kind, error, trace)
 
-    def spawn(self, errand: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run an errand: something that has to be done even if its cause is over."""
-        return self._start(errand, self._errands)
+    def spawn(self, job: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a job: something that has to be done even if its cause is over."""
+        return self._start(job, self._jobs)
 
-    def attend(self, attendant: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn_daemon(self, daemon: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something that goes on for as long as the node lives, or until it is cancelled."""
-        return self._start(attendant, self._attendants)
+        return self._start(daemon, self._daemons)
 
     async def finish(self) -> None:
-        """Wait until the errands are done, a bounded time."""
-        if self._errands:
-            await asyncio.wait(self._errands, timeout=FINISH_S)
+        """Wait until the jobs are done, a bounded time."""
+        if self._jobs:
+            await asyncio.wait(self._jobs, timeout=FINISH_S)
 
     def _start(self, work: Coroutine[Any, Any, T], kind: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
         task = self._group.create_task(work)

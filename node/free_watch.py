@@ -19,7 +19,7 @@ class FreeWatch:
         """A request was cancelled at that time, by the node's clock."""
         self._cancelled_at.setdefault(request, cancelled_at)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Note which blocks have become free; called after each release and each engine step."""
         freed = [request for request in self._cancelled_at if not self._engine.knows(request)]
         for request in freed:

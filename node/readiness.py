@@ -14,7 +14,7 @@ class Readiness:
         self.is_draining = False
         self.fault: EngineFault | None = None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Take a look at the engine's progress; called by the timer."""
         self._stalled_s = self._feed.stalled_s()
 

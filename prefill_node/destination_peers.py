@@ -103,7 +103,7 @@ class DestinationPeers:
             destination.stage, destination.reason = PeerStage.HANDSHAKING, reason
             self._shake_hands(destination)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Ask proven nodes now and then whether they still know this one: they may have forgotten it. For the timer."""
         now = self._clock()
         for destination in self._destinations.values():
@@ -136,7 +136,7 @@ class DestinationPeers:
         return self._state(destination)
 
     def _shake_hands(self, destination: _Destination) -> None:
-        destination.task = self._background.attend(self._prove(destination))
+        destination.task = self._background.spawn_daemon(self._prove(destination))
 
     async def _prove(self, destination: _Destination) -> None:
         """Try until the node is proven, or refuses for good."""

@@ -142,7 +142,7 @@ class LegRunner:
         leg.enter(Phase.ENDED)
         if leg.reservation:
             self._parts.engine.release(leg.request_id)
-        self._parts.free_watch.look()
+        self._parts.free_watch.check()
         self._on_over(leg)
 
     async def _tell(self, leg: PrefillLeg, error: ServingError, *, drained: bool) -> None:

@@ -114,7 +114,7 @@ class Legs:
                 leg.first_token.set_result(event.token)
         for request, error in result.faults:
             self.stop(request, error)
-        self._parts.free_watch.look()
+        self._parts.free_watch.check()
         self.advance()
 
     def watch(self) -> None:

@@ -101,7 +101,7 @@ class PrefillNode:
         try:
             async with self.parts.background as background:
                 self._sender.start()
-                background.attend(self._follow_engine())
+                background.spawn_daemon(self._follow_engine())
                 try:
                     yield
                 except EngineFault as fault:
@@ -144,9 +144,9 @@ class PrefillNode:
                 self.legs.stop(request, Cancelled(f"router {router} was silent for a whole lease"))
         self.legs.watch()
         self._progress.tell()
-        self.parts.peers.look()
+        self.parts.peers.check()
         self.parts.peers.expire({leg.id.destination for leg in self.legs})
-        self.readiness.look()
+        self.readiness.refresh()
         self.legs.advance()
 
     async def _follow_engine(self) -> None:

@@ -34,7 +34,7 @@ F = TypeVar("F", bound=GenerationFields)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChoiceJob:
     """One choice to be answered: `echo` is the text it begins with."""
 
     index: int
@@ -49,7 +49,7 @@ class Line:
 class Job:
     """One accepted request with what is needed to answer it."""
 
-    lines: Sequence[Line]
+    choices: Sequence[ChoiceJob]
     writer: ReplyWriter
     is_streamed: bool
     wants_usage: bool
@@ -98,35 +98,35 @@ class Completions(Generic[F]):
     async def _job(self, asked: F, request: RequestId, arrived: float) -> Job:
         prompts = await self._dialect.prompts(asked, self._model)
         ids = choice_ids(request, len(prompts))
-        lines = [self._line(index, asked, ids[index], prompt, arrived) for index, prompt in enumerate(prompts)]
+        choices = [self._choice_job(index, asked, ids[index], prompt, arrived) for index, prompt in enumerate(prompts)]
         name = asked.model or self._model.names[0]
-        writer = self._dialect.writer(request, name, int(time.time()), num_choices=len(lines))
-        return Job(lines, writer, bool(asked.stream), asked.wants_usage)
+        writer = self._dialect.writer(request, name, int(time.time()), num_choices=len(choices))
+        return Job(choices, writer, bool(asked.stream), asked.wants_usage)
 
-    def _line(self, index: int, asked: F, request: RequestId, prompt: Prompt, arrived: float) -> Line:
-        return Line(index, self._generator.accept(asked, prompt, request, arrived=arrived), prompt.echo)
+    def _choice_job(self, index: int, asked: F, request: RequestId, prompt: Prompt, arrived: float) -> ChoiceJob:
+        return ChoiceJob(index, self._generator.accept(asked, prompt, request, arrived=arrived), prompt.echo)
 
     async def _whole(self, job: Job, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
-        answered = await run_together([self._collect(line) for line in job.lines])
+        answered = await run_together([self._collect(one) for one in job.choices])
         usage = total(usage for _, usage in answered)
         body = job.writer.whole([choice for choice, _ in answered], usage)
         record.outcome, record.usage = answered[0][0].finish, usage
         await JSONResponse(body)(scope, receive, send)
 
-    async def _collect(self, line: Line) -> tuple[Choice, Usage]:
-        texts = [line.echo]
+    async def _collect(self, one: ChoiceJob) -> tuple[Choice, Usage]:
+        texts = [one.echo]
 
         async def keep(pieces: Sequence[Piece]) -> None:
             texts.extend(piece.text for piece in pieces)
 
-        answer = await self._generator.run(line.ask, keep)
-        return line.choice(answer, "".join([*texts, answer.rest])), answer.usage
+        answer = await self._generator.run(one.ask, keep)
+        return one.choice(answer, "".join([*texts, answer.rest])), answer.usage
 
     async def _stream(self, job: Job, send: Send, record: RequestRecord) -> None:
         stream = EventStream(send)
         try:
             async with stream.kept_alive(after_s=self._config.keep_alive_s):
-                answers = await run_together([self._stream_line(line, job.writer, stream) for line in job.lines])
+                answers = await run_together([self._stream_choice(one, job.writer, stream) for one in job.choices])
         except ServingError as error:
             if not stream.has_started:
                 raise
@@ -136,10 +136,10 @@ class Completions(Generic[F]):
         record.outcome, record.usage = answers[0].finish, total(answer.usage for answer in answers)
         await stream.end((job.writer.usage(record.usage) if job.wants_usage else b"") + DONE)
 
-    async def _stream_line(self, line: Line, writer: ReplyWriter, stream: EventStream) -> Answer:
-        choices = ChoiceStream(line.index, line.echo, writer, stream)
-        answer = await self._generator.run(line.ask, choices.write)
-        await choices.finish(line.choice(answer, answer.rest), answer.rest)
+    async def _stream_choice(self, one: ChoiceJob, writer: ReplyWriter, stream: EventStream) -> Answer:
+        choice_stream = ChoiceStream(one.index, one.echo, writer, stream)
+        answer = await self._generator.run(one.ask, choice_stream.write)
+        await choice_stream.finish(one.choice(answer, answer.rest), answer.rest)
         return answer
 
 

@@ -10,10 +10,10 @@ from twostep.router.bill import Timeline
 from twostep.router.config import RouterConfig
 from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
-from twostep.router.life import Life
 from twostep.router.metrics import Metrics
 from twostep.router.node_pool import NodePool
 from twostep.router.placement import Avoid, Placement, choose_pair
+from twostep.router.request_state import RequestState
 from twostep.router.run import OnTokens, Outcome, Run
 
 
@@ -43,13 +43,13 @@ class Dispatcher:
     ) -> Outcome:
         deadline = arrived + timeout_s
         inbox = Inbox(self._config.max_buffered_tokens)
-        life = Life(request, max_attempts=self._config.max_attempts)
+        state = RequestState(request, max_attempts=self._config.max_attempts)
         times = Timeline(arrived)
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 inbox.on_overflow(lambda: _end_now(limit))
                 async with Legs(self._pool, request, inbox, deadline=deadline) as legs:
-                    run = Run(request, life, legs, inbox, times, on_tokens, nodes=self, metrics=self._metrics)
+                    run = Run(request, state, legs, inbox, times, on_tokens, nodes=self, metrics=self._metrics)
                     return await run.to_the_end(wants_bill=wants_bill)
         except TimeoutError as cause:
             if inbox.has_overflowed:

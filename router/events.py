@@ -1,4 +1,4 @@
-"""What can happen to one request: everything that its life reacts to, from any node, in one stream."""
+"""What can happen to one request: everything that its state reacts to, from any node, in one stream."""
 
 from dataclasses import dataclass
 

@@ -45,7 +45,7 @@ class Legs:
         for call in self._calls.values():
             call.cancel()
         if self._expected_at:
-            self._expected_at.dismiss(self._request.id)
+            self._expected_at.remove(self._request.id)
 
     async def reserve(self, attempt: int, placement: Placement, output_tokens: tuple[int, ...]) -> None:
         """Ask D for room. Its events carry `attempt`. Waits only for an earlier leg on D that is being ended."""
@@ -82,19 +82,19 @@ class Legs:
         """The node has ended the request itself."""
         self._nodes.discard(ref)
         if node := self._pool.find(ref):
-            node.dismiss(self._request.id)
+            node.remove(self._request.id)
 
     def _admit(self, ref: NodeRef, *, weight: int) -> NodeConnection | None:
         node = self._pool.find(ref)
         if node:
             self._nodes.add(ref)
-            node.admit(self._request.id, self._inbox.put, weight=weight)
+            node.add(self._request.id, self._inbox.put, weight=weight)
         return node
 
     def _expect_prefill(self, placement: Placement, *, weight: int) -> None:
         """Let P's load show the prefill to come, so that others are placed elsewhere while this one is being reserved."""
         if self._expected_at:
-            self._expected_at.dismiss(self._request.id)
+            self._expected_at.remove(self._request.id)
         self._expected_at = self._pool.find(placement.prefill.ref) if placement.prefill else None
         if self._expected_at:
             self._expected_at.expect(self._request.id, weight=weight)

@@ -22,7 +22,7 @@ PEERS_LEASES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class LiveRequest:
     """A request that lives on the node. `weight` is its share of the node's load."""
 
     put: Callable[[Event], None]
@@ -53,7 +53,7 @@ class NodeConnection:
         self._on_change = on_change
         self._news = asyncio.Event()
         self._sequence = 0
-        self._residents: dict[RequestId, Resident] = {}
+        self._requests: dict[RequestId, LiveRequest] = {}
         self._expected: dict[RequestId, int] = {}
         self._load = 0
         self._foreign_load = 0
@@ -69,7 +69,7 @@ class NodeConnection:
 
     @property
     def live(self) -> frozenset[RequestId]:
-        return frozenset(self._residents)
+        return frozenset(self._requests)
 
     def view(self) -> NodeView:
         """Return the node for placement. Raises RuntimeError when it was never described."""
@@ -79,20 +79,20 @@ class NodeConnection:
         return NodeView(self.description, self._own_load() + self._foreign_load, proven)
 
     def expect(self, request: RequestId, *, weight: int) -> None:
-        """Count a request that is placed here but not sent yet, until it is admitted or dismissed."""
+        """Count a request that is placed here but not sent yet, until it is added or removed."""
         self._expected[request] = weight
 
-    def admit(self, request: RequestId, put: Callable[[Event], None], *, weight: int) -> None:
+    def add(self, request: RequestId, put: Callable[[Event], None], *, weight: int) -> None:
         """List the request as living here, and deliver to `put` what happens to it here."""
-        self.dismiss(request)
-        self._residents[request] = Resident(put, weight)
+        self.remove(request)
+        self._requests[request] = LiveRequest(put, weight)
         self._load += weight
 
-    def dismiss(self, request: RequestId) -> None:
+    def remove(self, request: RequestId) -> None:
         """The request no longer lives here, nor is it expected."""
         self._expected.pop(request, None)
-        resident = self._residents.pop(request, None)
-        self._load -= resident.weight if resident else 0
+        known = self._requests.pop(request, None)
+        self._load -= known.weight if known else 0
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -151,9 +151,9 @@ class NodeConnection:
         # Unknown once may be a request on its way; unknown twice is one that the node has forgotten.
         forgotten = beat.unknown & self._unknown & listed
         self._unknown = beat.unknown - forgotten
-        for request in forgotten & self._residents.keys():
+        for request in forgotten & self._requests.keys():
             error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
-            self._residents[request].put(NodeLost(beat.status.ref, error))
+            self._requests[request].put(NodeLost(beat.status.ref, error))
 
     def _miss(self, error: ServingError) -> None:
         self._note_trouble(error.message)
@@ -195,8 +195,8 @@ class NodeConnection:
 
     def _deliver(self, events: Sequence[StreamEvent]) -> None:
         for event in events:
-            if resident := self._residents.get(event.request):
-                resident.put(event)
+            if known := self._requests.get(event.request):
+                known.put(event)
 
     def _break_stream(self, error: ServingError) -> None:
         if self._stream_broken_at is None:
@@ -207,13 +207,13 @@ class NodeConnection:
 
     def _lose(self, reason: str) -> None:
         """Tell every request here that the node is gone."""
-        if self.description is None or not self._residents:
+        if self.description is None or not self._requests:
             return
         ref = self.description.ref
-        log.warning("node lost", extra={"node": str(ref), "requests": len(self._residents), "reason": reason})
-        residents, self._residents, self._load = self._residents, {}, 0
-        for resident in residents.values():
-            resident.put(NodeLost(ref, NodeUnavailable(f"{ref} is lost: {reason}")))
+        log.warning("node lost", extra={"node": str(ref), "requests": len(self._requests), "reason": reason})
+        requests, self._requests, self._load = self._requests, {}, 0
+        for live in requests.values():
+            live.put(NodeLost(ref, NodeUnavailable(f"{ref} is lost: {reason}")))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""

@@ -1,4 +1,4 @@
-"""One request's run on the nodes: carries out what its life decides."""
+"""One request's run on the nodes: carries out what its state decides."""
 
 import asyncio
 import logging
@@ -13,9 +13,9 @@ from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
 from twostep.router.events import Event, Reserved
 from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
-from twostep.router.life import Accept, Blame, Fail, Finish, Life, Retry, StartPrefill, Wait
 from twostep.router.metrics import Metrics
 from twostep.router.placement import Avoid, Placement
+from twostep.router.request_state import Accept, Blame, Fail, Finish, RequestState, Retry, StartPrefill, Wait
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Run:
     def __init__(
         self,
         request: Request,
-        life: Life,
+        state: RequestState,
         legs: Legs,
         inbox: Inbox,
         times: Timeline,
@@ -63,7 +63,7 @@ class Run:
         metrics: Metrics,
     ) -> None:
         self._request = request
-        self._life = life
+        self._state = state
         self._legs = legs
         self._inbox = inbox
         self._times = times
@@ -80,36 +80,36 @@ class Run:
         while self._finish is None and not self._is_satisfied:
             for event in await self._inbox.take():
                 await self._react(event)
-            await self._hand_over()
+            await self._flush_tokens()
         if self._is_satisfied:
             return await self._stop_early(wants_bill)
         await self._await_last_words()
         return self._outcome(self._finish)
 
     async def _react(self, event: Event) -> None:
-        decision = self._life.on(event)
+        decision = self._state.on(event)
         match decision:
             case Wait(ignored=why):
                 self._note(event, why)
             case Accept(token=token):
                 self._note_token()
                 self._fresh.append(token)
-                self._finish = self._life.finish_by_rule
+                self._finish = self._state.finish_by_rule
             case StartPrefill(ticket=ticket):
                 self._times.reserved = self._now()
-                await self._legs.prefill(self._life.attempt, self._life.placement, ticket, tuple(self._life.tokens))
+                await self._legs.prefill(self._state.attempt, self._state.placement, ticket, tuple(self._state.tokens))
             case Finish(reason=reason):
                 self._finish = reason
             case Retry() | Fail():
-                await self._hand_over()
-                await self._overcome(decision)
+                await self._flush_tokens()
+                await self._retry_or_raise(decision)
 
-    async def _hand_over(self) -> None:
+    async def _flush_tokens(self) -> None:
         fresh, self._fresh = self._fresh, []
         if fresh and not self._is_satisfied:
             self._is_satisfied = not await self._on_tokens(fresh)
 
-    async def _overcome(self, decision: Retry | Fail) -> None:
+    async def _retry_or_raise(self, decision: Retry | Fail) -> None:
         if self._is_satisfied:
             return
         if isinstance(decision, Fail):
@@ -117,22 +117,22 @@ class Run:
         await self._recover(decision)
 
     async def _stop_early(self, wants_bill: bool) -> Outcome:
-        for ref in self._life.owed:
+        for ref in self._state.owed:
             self._legs.cancel(ref, "a stop string has been found")
         if wants_bill:
             await self._await_last_words()
         return self._outcome(None)
 
     async def _begin(self, placement: Placement) -> None:
-        self._life.begin_attempt(placement)
+        self._state.begin_attempt(placement)
         if placement.bypass:
             self._metrics.bypass.labels(placement.bypass).inc()
         self._times.reserve_sent = self._times.reserved = self._now()
-        await self._legs.reserve(self._life.attempt, placement, tuple(self._life.tokens))
+        await self._legs.reserve(self._state.attempt, placement, tuple(self._state.tokens))
 
     async def _recover(self, retry: Retry) -> None:
         """Start a new attempt from the accepted tokens. Raises the error that made it necessary when no node is left."""
-        failed = self._life.placement
+        failed = self._state.placement
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
         if isinstance(retry.error, FingerprintMismatch) and failed.prefill:
@@ -143,7 +143,7 @@ class Run:
             placement = await self._nodes.place_again(keep, self._avoid())
         except NoReadyNode as cause:
             raise retry.error from cause
-        if isinstance(retry.error, Overloaded) and placement.decode.ref in self._life.avoid:
+        if isinstance(retry.error, Overloaded) and placement.decode.ref in self._state.avoid:
             raise retry.error
         await self._begin(placement)
 
@@ -153,7 +153,7 @@ class Run:
         # A node that cannot be reached may still be at work.
         is_unsure = isinstance(retry.error, NodeUnavailable)
         for node in dropped:
-            if node and (is_unsure or node.ref in self._life.owed):
+            if node and (is_unsure or node.ref in self._state.owed):
                 self._legs.end(node.ref, "a new attempt begins")
             elif node:
                 self._legs.leave(node.ref)
@@ -162,27 +162,27 @@ class Run:
         """Wait a moment for the nodes' bills: they may come after the last token."""
         try:
             async with asyncio.timeout(LAST_WORD_S):
-                while self._life.owed:
+                while self._state.owed:
                     for event in await self._inbox.take():
-                        self._life.on(event)
+                        self._state.on(event)
         except TimeoutError:
-            for ref in self._life.owed:
+            for ref in self._state.owed:
                 self._metrics.missing_bills.labels(ref.id).inc()
-        placement = self._life.placement
+        placement = self._state.placement
         for node in (placement.decode, placement.prefill):
-            if node and node.ref not in self._life.owed:
+            if node and node.ref not in self._state.owed:
                 self._legs.leave(node.ref)
 
     def _outcome(self, finish: FinishReason | None) -> Outcome:
-        life, placement = self._life, self._life.placement
-        cached = cached_tokens(life.prefill_bill, life.decode_cached_tokens, len(self._request.prompt))
+        state, placement = self._state, self._state.placement
+        cached = cached_tokens(state.prefill_bill, state.decode_cached_tokens, len(self._request.prompt))
         bill = make_bill(
             self._times,
-            life.prefill_bill,
-            life.decode_bill,
-            num_tokens=len(life.tokens),
+            state.prefill_bill,
+            state.decode_bill,
+            num_tokens=len(state.tokens),
             cached=cached,
-            attempts=life.attempt,
+            attempts=state.attempt,
             prefill_node=placement.prefill.ref.id if placement.prefill else None,
             decode_node=placement.decode.ref.id,
         )
@@ -200,7 +200,7 @@ class Run:
             self._times.first_token = self._times.last_token
 
     def _avoid(self) -> Avoid:
-        return Avoid(frozenset(self._life.avoid))
+        return Avoid(frozenset(self._state.avoid))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

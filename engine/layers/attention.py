@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from twostep.engine.forward_batch import ForwardBatch
 from twostep.engine.kernels.reference import Score, attend_chunk, attend_decodes, clear_blocks, rotate, store_kv
 from twostep.engine.layers.layer_kind import LayerKind
 from twostep.engine.layers.rope import RopeConfig
-from twostep.engine.step_plan import StepPlan
 
 PLAIN_SCORE = Score()
 
@@ -26,9 +26,9 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """What all layers of a step share: the plan, and cosines and sines, each [row, 1, turned dim], for each rotation."""
+    """What all layers of a step share: the batch, and cosines and sines, each [row, 1, turned dim], for each rotation."""
 
-    plan: StepPlan
+    batch: ForwardBatch
     rotations: Mapping[RopeConfig, tuple[Tensor, Tensor]]
 
 
@@ -63,7 +63,7 @@ class Attention(nn.Module):
         value = qkv[:, num_heads + num_kv_heads :]
         rotated = rotate(self._normalised(qkv[:, : num_heads + num_kv_heads]), *inputs.rotations[self.kind.rope])
         query, key = rotated[:, :num_heads], rotated[:, num_heads:]
-        attended = attend(query, key, value, pool, inputs.plan, self.kind.window, self.score)
+        attended = attend(query, key, value, pool, inputs.batch, self.kind.window, self.score)
         projected: Tensor = self.o_proj(attended.flatten(1))
         return projected
 
@@ -74,18 +74,20 @@ class Attention(nn.Module):
         return torch.cat((self.q_norm(query_and_key[:, :num_heads]), self.k_norm(query_and_key[:, num_heads:])), dim=1)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, pool: Tensor, plan: StepPlan, window: int | None, score: Score) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, pool: Tensor, batch: ForwardBatch, window: int | None, score: Score
+) -> Tensor:
     """Write `key` and `value` [row, kv_head, dim] into `pool`, then return the attention of `query` [row, head, dim].
 
-    A query sees the last `window` keys up to its own. Rows beyond the plan's tokens are padding: nothing is written for
+    A query sees the last `window` keys up to its own. Rows beyond the batch's tokens are padding: nothing is written for
     them, and what is returned there is zero.
     """
-    clear_blocks(pool, plan.fresh_blocks)
-    store_kv(pool, key[: plan.num_tokens], value[: plan.num_tokens], plan.slots)
+    clear_blocks(pool, batch.fresh_blocks)
+    store_kv(pool, key[: batch.num_tokens], value[: batch.num_tokens], batch.slots)
     attended = torch.zeros_like(query, memory_format=torch.contiguous_format)
-    for decodes in plan.decodes:
+    for decodes in batch.decodes:
         seen = attend_decodes(query[decodes.rows], pool, decodes.head_blocks, decodes.masks[window], score)
         attended[decodes.rows] = seen
-    for chunk in plan.chunks:
+    for chunk in batch.chunks:
         attended[chunk.rows] = attend_chunk(query[chunk.rows], pool, chunk.head_blocks, chunk.masks[window], score)
     return attended

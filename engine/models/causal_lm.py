@@ -6,9 +6,9 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from twostep.engine.forward_batch import ForwardBatch
 from twostep.engine.layers.attention import LayerInputs
 from twostep.engine.layers.layer_kind import LayerKind, rope_description, window_description
-from twostep.engine.step_plan import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class CausalLM(Protocol):
     def as_module(self) -> nn.Module:
         """Return the module whose parameters are to be loaded."""
 
-    def begin(self, plan: StepPlan) -> tuple[Tensor, LayerInputs]:
+    def begin(self, batch: ForwardBatch) -> tuple[Tensor, LayerInputs]:
         """Return the embedded tokens [row, dim] and what all layers of the step share."""
 
     def run_layer(self, layer: int, hidden: Tensor, inputs: LayerInputs, pool: Tensor) -> Tensor:

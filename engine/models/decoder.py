@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from twostep.engine.forward_batch import ForwardBatch
 from twostep.engine.kernels.reference import soft_cap
 from twostep.engine.layers.attention import Attention, AttentionShape, LayerInputs
 from twostep.engine.layers.decoder_layer import PreNormLayer
@@ -16,7 +17,6 @@ from twostep.engine.layers.rope import Rope
 from twostep.engine.models.causal_lm import ModelFacts
 from twostep.engine.models.config_values import value
 from twostep.engine.models.layer_values import model_facts, norm_of
-from twostep.engine.step_plan import StepPlan
 
 SPLIT: Mapping[str, tuple[str, ...]] = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
@@ -51,10 +51,10 @@ class Decoder(nn.Module):
     def as_module(self) -> nn.Module:
         return self
 
-    def begin(self, plan: StepPlan) -> tuple[Tensor, LayerInputs]:
-        hidden: Tensor = self.embed_tokens(plan.tokens)
-        rotations = {rope.config: rope.angles(plan.positions, hidden.dtype) for rope in self.ropes}
-        return hidden, LayerInputs(plan, rotations)
+    def begin(self, batch: ForwardBatch) -> tuple[Tensor, LayerInputs]:
+        hidden: Tensor = self.embed_tokens(batch.tokens)
+        rotations = {rope.config: rope.angles(batch.positions, hidden.dtype) for rope in self.ropes}
+        return hidden, LayerInputs(batch, rotations)
 
     def run_layer(self, layer: int, hidden: Tensor, inputs: LayerInputs, pool: Tensor) -> Tensor:
         after: Tensor = self.layers[layer](hidden, inputs, pool)

@@ -29,7 +29,8 @@ class Up:
 
     def cluster(self) -> Cluster:
         """Return what the programs told of their addresses."""
-        return Cluster(self.url, tuple(self._nodes("prefill")), tuple(self._nodes("decode")))
+        grpc = json.loads(next(self.folder.glob("twostep-*/router.json")).read_text())["grpc"]
+        return Cluster(self.url, grpc, tuple(self._nodes("prefill")), tuple(self._nodes("decode")))
 
     def _nodes(self, role: str) -> Iterator[NodeAddress]:
         for path in sorted(self.folder.glob(f"twostep-*/{role}-*.json")):

@@ -45,6 +45,7 @@ async def test_a_cluster_is_there_once_the_router_says_that_it_is_ready(tmp_path
     watch = Watch()
     async with running(cluster_plan(healthy_nodes(tmp_path), router, tmp_path), tmp_path, watch, reports.append) as cluster:
         assert cluster.url.startswith("http://127.0.0.1:")
+        assert cluster.grpc == "router:1"
         assert cluster.prefill == (NodeAddress("prefill-0", "prefill-0:1", "prefill-0:2"),)
         assert cluster.decode == (NodeAddress("decode-0", "decode-0:1", "decode-0:2"),)
     assert reports == [

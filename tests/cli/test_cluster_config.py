@@ -80,6 +80,17 @@ def test_the_file_holds_a_section_per_program(tmp_path: Path) -> None:
     assert told["router"]["port"] == 2
 
 
+def test_the_readmes_file_says_what_the_readme_says(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    file = tmp_path / "cluster.yaml"
+    file.write_text(readme.partition("```yaml\n")[2].partition("```")[0])
+    told = configs(plan("engine.dtype=bfloat16", "decode.engine.max_batch=16", file=file))
+    assert sorted(told) == ["decode-0", "decode-1", "prefill-0", "prefill-1", "router"]
+    assert told["prefill-0"]["max_queued"] == 64
+    assert told["decode-0"]["engine"] == {"dtype": "bfloat16", "max_batch": 16}
+    assert told["router"]["port"] == 8000
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -13,10 +13,10 @@ from twostep.core.request import Request
 from twostep.engine.engine import Engine, StepResult
 from twostep.tests.engine.by_hand import ATTEMPT, Carrier, Leg, Spoil
 from twostep.tests.engine.fakes import ask, build_engine, drain, put, tokens_by_request
-from twostep.tests.engine.wishes import Wish, solo, wishes
+from twostep.tests.engine.request_specs import RequestSpec, request_specs, solo
 
 Tokens = dict[str, list[int]]
-LONG = Wish(prompt=tuple(range(90)) + tuple(range(60)), output_tokens=(), num_draws=12, temperature=0.0, seed=0)
+LONG = RequestSpec(prompt=tuple(range(90)) + tuple(range(60)), output_tokens=(), num_draws=12, temperature=0.0, seed=0)
 
 
 @st.composite
@@ -49,10 +49,10 @@ def attach(carrier: Carrier, leg: Leg, first_token: int) -> None:
     carrier.source.release(request.id)
 
 
-def warm(engine: Engine, wish: Wish | None) -> None:
+def warm(engine: Engine, spec: RequestSpec | None) -> None:
     """Let an engine serve a request of its own, so that its prefix cache is not empty."""
-    if wish:
-        put(engine, wish.named("warm"))
+    if spec:
+        put(engine, spec.named("warm"))
         drain(engine)
 
 
@@ -64,15 +64,15 @@ def assert_nothing_is_referenced(*engines: Engine) -> None:
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(
-    asked=st.lists(wishes(max_draws=8), min_size=1, max_size=3),
-    warm_up=st.tuples(st.none() | wishes(max_draws=1), st.none() | wishes(max_draws=1)),
+    asked=st.lists(request_specs(max_draws=8), min_size=1, max_size=3),
+    warm_up=st.tuples(st.none() | request_specs(max_draws=1), st.none() | request_specs(max_draws=1)),
     shape=st.tuples(shapes(), shapes()),
     num_slots=st.integers(0, 4),
     seed=st.integers(0, 99),
 )
 def test_a_handed_off_request_draws_the_tokens_of_one_engine(
-    asked: list[Wish],
-    warm_up: tuple[Wish | None, Wish | None],
+    asked: list[RequestSpec],
+    warm_up: tuple[RequestSpec | None, RequestSpec | None],
     shape: tuple[dict[str, Any], dict[str, Any]],
     num_slots: int,
     seed: int,
@@ -81,8 +81,8 @@ def test_a_handed_off_request_draws_the_tokens_of_one_engine(
     warm(source, warm_up[0])
     warm(destination, warm_up[1])
     carrier = Carrier(source, destination, seed=seed, num_slots=num_slots)
-    tokens = hand_off(carrier, [wish.named(f"r{i}") for i, wish in enumerate(asked)])
-    assert tokens == {f"r{i}": solo(wish) for i, wish in enumerate(asked)}
+    tokens = hand_off(carrier, [spec.named(f"r{i}") for i, spec in enumerate(asked)])
+    assert tokens == {f"r{i}": solo(spec) for i, spec in enumerate(asked)}
     assert carrier.num_mismatched == 0
     assert_nothing_is_referenced(source, destination)
     event(f"block sizes {source.runner.geometry.block_tokens} to {destination.runner.geometry.block_tokens}")
@@ -110,11 +110,11 @@ def run_to_rest(engine: Engine) -> list[StepResult]:
 
 
 def test_a_request_preempted_after_its_handoff_is_computed_again_to_the_same_tokens() -> None:
-    wish = Wish(prompt=tuple(range(60)), output_tokens=(), num_draws=60, temperature=1.0, seed=1)
-    other = Wish(prompt=tuple(range(30, 90)), output_tokens=(), num_draws=60, temperature=1.0, seed=2)
+    spec = RequestSpec(prompt=tuple(range(60)), output_tokens=(), num_draws=60, temperature=1.0, seed=1)
+    other = RequestSpec(prompt=tuple(range(30, 90)), output_tokens=(), num_draws=60, temperature=1.0, seed=2)
     source, destination = build_engine(), build_engine(num_blocks=6)
     carrier = Carrier(source, destination)
-    requests = [wish.named("r0"), other.named("r1")]
+    requests = [spec.named("r0"), other.named("r1")]
     legs = {request.id: carrier.open(request) for request in requests}
     tokens = tokens_by_request(run_to_rest(source))
     for request, (first,) in tokens.items():
@@ -123,7 +123,7 @@ def test_a_request_preempted_after_its_handoff_is_computed_again_to_the_same_tok
     for request, more in tokens_by_request(results).items():
         tokens[request] += more
     assert [request for result in results for request in result.preempted] == ["r1"]
-    assert tokens == {"r0": solo(wish), "r1": solo(other)}
+    assert tokens == {"r0": solo(spec), "r1": solo(other)}
     assert_nothing_is_referenced(source, destination)
 
 

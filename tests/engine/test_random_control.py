@@ -11,7 +11,7 @@ from twostep.engine.batch import Batch
 from twostep.engine.block_pool import BlockPool
 from twostep.engine.engine import Busy, StepResult
 from twostep.tests.engine.fakes import ONE, ask, build_engine
-from twostep.tests.engine.wishes import PREFIXES, Wish, solo
+from twostep.tests.engine.request_specs import PREFIXES, RequestSpec, solo
 
 
 class Meddler:
@@ -21,7 +21,7 @@ class Meddler:
         self.engine = build_engine(
             num_blocks=chance.randint(6, 14), token_budget=chance.randint(1, 80), max_batch=5, on_run=self.inside
         )
-        self.wishes: dict[RequestId, Wish] = {}
+        self.specs: dict[RequestId, RequestSpec] = {}
         self.tokens: dict[RequestId, list[int]] = {}
         self.seen: Counter[str] = Counter()
         self._chance = chance
@@ -61,17 +61,17 @@ class Meddler:
         assert census.free + census.cached + census.referenced == census.total
 
     def _reserve(self) -> None:
-        number = len(self.wishes)
+        number = len(self.specs)
         noise = Random(number % 7)
         prompt = (*self._chance.choice(PREFIXES), *noise.choices(range(97), k=noise.randint(1, 40)))
-        wish = Wish(prompt, (), num_draws=noise.randint(1, 20), temperature=1.0, seed=number % 3)
-        request = wish.named(f"r{number}")
+        spec = RequestSpec(prompt, (), num_draws=noise.randint(1, 20), temperature=1.0, seed=number % 3)
+        request = spec.named(f"r{number}")
         try:
             self.engine.reserve(request, growth_tokens=1)
         except Busy:
             self.seen["busy"] += 1
             return
-        self.wishes[request.id] = wish
+        self.specs[request.id] = spec
         self._reserved.append(request.id)
         self._alive.append(request.id)
 
@@ -125,7 +125,7 @@ def test_after_any_storm_of_control_calls_nothing_is_referenced(chance: Random) 
         meddler.step()
     meddler.finish()
     assert meddler.engine.census().referenced == 0
-    assert meddler.tokens == {request: solo(meddler.wishes[request]) for request in meddler.tokens}
+    assert meddler.tokens == {request: solo(meddler.specs[request]) for request in meddler.tokens}
 
 
 @settings(max_examples=settings.default.max_examples // 2)

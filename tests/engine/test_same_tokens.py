@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twostep.core.request import Request
 from twostep.engine.engine import Busy, Engine, StepResult
 from twostep.tests.engine.fakes import ONE, build_engine
-from twostep.tests.engine.wishes import Wish, solo, wishes
+from twostep.tests.engine.request_specs import RequestSpec, request_specs, solo
 
 
 @st.composite
@@ -26,11 +26,11 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @settings(max_examples=settings.default.max_examples // 3)
-@given(st.lists(wishes(max_draws=60), min_size=2, max_size=5), shapes())
-def test_a_request_draws_the_same_tokens_alone_and_in_any_company(asked: list[Wish], shape: dict[str, Any]) -> None:
+@given(st.lists(request_specs(max_draws=60), min_size=2, max_size=5), shapes())
+def test_a_request_draws_the_same_tokens_alone_and_in_any_company(asked: list[RequestSpec], shape: dict[str, Any]) -> None:
     server = Server(build_engine(**shape))
-    tokens = server.serve([wish.named(f"r{i}") for i, wish in enumerate(asked)])
-    assert tokens == {f"r{i}": solo(wish) for i, wish in enumerate(asked)}
+    tokens = server.serve([spec.named(f"r{i}") for i, spec in enumerate(asked)])
+    assert tokens == {f"r{i}": solo(spec) for i, spec in enumerate(asked)}
     census = server.engine.census()
     assert (census.referenced, census.free + census.cached) == (0, census.total)
     for what in ("hit", "chunked", "preempted"):
@@ -39,10 +39,10 @@ def test_a_request_draws_the_same_tokens_alone_and_in_any_company(asked: list[Wi
 
 def test_a_crowd_meets_hits_chunks_and_preemption() -> None:
     """What the random cases are to cover, in one case that surely does."""
-    wish = Wish(prompt=tuple(range(64)), output_tokens=(), num_draws=90, temperature=1.0, seed=0)
+    spec = RequestSpec(prompt=tuple(range(64)), output_tokens=(), num_draws=90, temperature=1.0, seed=0)
     server = Server(build_engine(num_blocks=8, token_budget=40, max_batch=4))
-    tokens = server.serve([wish.named(f"r{i}") for i in range(6)])
-    assert tokens == {f"r{i}": solo(wish) for i in range(6)}
+    tokens = server.serve([spec.named(f"r{i}") for i in range(6)])
+    assert tokens == {f"r{i}": solo(spec) for i in range(6)}
     assert min(server.seen[what] for what in ("hit", "chunked", "preempted")) > 0
 
 

@@ -216,7 +216,7 @@ async def test_a_decode_node_that_forgot_a_prefill_node_is_shaken_hands_with_aga
         pair.decode.peers.expire(set())
         with pytest.raises(NodeUnavailable):
             await pair.router.grant(request("a", 100))
-        pair.prefill.parts.peers.look()
+        pair.prefill.parts.peers.check()
         while pair.decode.peers.states() == () or pair.decode.peers.states()[0].stage is not PeerStage.PROVEN:
             await pair.router.status()
         await pair.router.serve(request("a", 100))

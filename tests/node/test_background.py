@@ -7,22 +7,22 @@ import pytest
 from twostep.node.background import Background
 
 
-async def test_errands_are_finished_when_the_node_stops() -> None:
+async def test_jobs_are_finished_when_the_node_stops() -> None:
     done: list[str] = []
 
-    async def errand() -> None:
+    async def job() -> None:
         await asyncio.sleep(0)
-        done.append("errand")
+        done.append("job")
 
     async with Background() as background:
-        background.spawn(errand())
-    assert done == ["errand"]
+        background.spawn(job())
+    assert done == ["job"]
 
 
-async def test_attendants_are_cancelled_when_the_node_stops() -> None:
+async def test_daemons_are_cancelled_when_the_node_stops() -> None:
     async with Background() as background:
-        attendant = background.attend(asyncio.Event().wait())
-    assert attendant.cancelled()
+        daemon = background.spawn_daemon(asyncio.Event().wait())
+    assert daemon.cancelled()
 
 
 async def test_a_task_that_fails_fails_the_node_and_cancels_the_others() -> None:
@@ -37,7 +37,7 @@ async def test_a_task_that_fails_fails_the_node_and_cancels_the_others() -> None
 
 async def attend_until_failure(background: Background, work: Coroutine[Any, Any, None]) -> None:
     async with background:
-        other = background.attend(asyncio.Event().wait())
+        other = background.spawn_daemon(asyncio.Event().wait())
         background.spawn(work)
         try:
             await asyncio.Event().wait()

@@ -27,7 +27,7 @@ class Rig:
 
     def look_after(self, seconds: float) -> str:
         self.clock.advance(seconds)
-        self.readiness.look()
+        self.readiness.refresh()
         return self.readiness.reason
 
 

@@ -21,7 +21,7 @@ def main() -> int:
     )
     print("the stand-in starts", flush=True)
     if "ready_after" in config:
-        config["address"] = {"http": f"127.0.0.1:{serve_ready(config['ready_after'])}"}
+        config["address"] = {"http": f"127.0.0.1:{serve_ready(config['ready_after'])}", "grpc": "router:1"}
     if "address" in config:
         tell(Path(config["address_file"]), config["address"])
     return ENDS[config["end"]](config)

@@ -17,8 +17,8 @@ from twostep.core.ids import Attempt, Generation, Incarnation, NodeId, NodeRef, 
 from twostep.core.request import FinishReason, Request, SamplingParams, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.router.events import DecodeEnded, NodeLost, PrefillDone, PrefillFailed, Reserved, ReserveFailed, TokenArrived
-from twostep.router.life import WAIT, Accept, Blame, Fail, Finish, Life, Retry, StartPrefill, Wait
 from twostep.router.placement import Bypass, Placement
+from twostep.router.request_state import WAIT, Accept, Blame, Fail, Finish, RequestState, Retry, StartPrefill, Wait
 from twostep.tests.router.test_placement import node
 
 ID = RequestId("req-1")
@@ -30,9 +30,9 @@ TICKET = Ticket(Leg(ID, Attempt(1), P, D), TokenRange(0, 3), b"", EXTENT, 1, 0, 
 BILL = PrefillBill(0.0, 0.0, 0.0, 0.0, 2, 1, 64)
 
 
-def life(placement: Placement = PAIR, *, max_tokens: int = 10, max_attempts: int = 3) -> Life:
+def begin(placement: Placement = PAIR, *, max_tokens: int = 10, max_attempts: int = 3) -> RequestState:
     request = Request(ID, (1, 2, 3), SamplingParams(seed=1), StopRules(max_tokens=max_tokens, eos_ids=frozenset({0})))
-    begun = Life(request, max_attempts=max_attempts)
+    begun = RequestState(request, max_attempts=max_attempts)
     begun.begin_attempt(placement)
     return begun
 
@@ -55,8 +55,8 @@ def ended(
     return DecodeEnded(ID, attempt, finish, error, None, num_tokens)
 
 
-def decoding(num_tokens: int = 1) -> Life:
-    begun = life()
+def decoding(num_tokens: int = 1) -> RequestState:
+    begun = begin()
     begun.on(reserved())
     for index in range(num_tokens):
         begun.on(token(index))
@@ -64,8 +64,8 @@ def decoding(num_tokens: int = 1) -> Life:
 
 
 def test_no_prefill_starts_without_a_ticket() -> None:
-    assert life().on(reserved()) == StartPrefill(TICKET)
-    assert life(ALONE).on(reserved(ticket=None)) == WAIT
+    assert begin().on(reserved()) == StartPrefill(TICKET)
+    assert begin(ALONE).on(reserved(ticket=None)) == WAIT
 
 
 def test_the_next_token_of_the_current_attempt_is_accepted() -> None:
@@ -104,7 +104,7 @@ def test_an_end_that_counts_more_tokens_than_came_begins_a_new_attempt() -> None
 
 
 def test_tokens_after_the_end_by_rule_are_ignored() -> None:
-    begun = life(max_tokens=1)
+    begun = begin(max_tokens=1)
     begun.on(reserved())
     assert begun.on(token(0)) == Accept(7)
     assert begun.finish_by_rule is FinishReason.LENGTH
@@ -112,7 +112,7 @@ def test_tokens_after_the_end_by_rule_are_ignored() -> None:
 
 
 def test_a_lone_nodes_first_token_may_overtake_its_answer_to_reserve() -> None:
-    begun = life(ALONE)
+    begun = begin(ALONE)
     assert begun.on(token(0)) == Accept(7)
     assert begun.on(reserved(ticket=None)) == WAIT
     assert begun.decode_cached_tokens == 32
@@ -129,7 +129,7 @@ def test_a_prefill_that_another_node_can_do_is_done_again_and_the_node_avoided(e
 def test_an_error_that_no_other_node_can_help_is_final(error: ServingError) -> None:
     assert decoding(0).on(PrefillFailed(1, error)) == Fail(error)
     assert decoding(1).on(ended(None, error)) == Fail(error)
-    assert life().on(ReserveFailed(1, error)) == Fail(error)
+    assert begin().on(ReserveFailed(1, error)) == Fail(error)
 
 
 def test_a_prefill_that_fails_after_its_first_token_came_does_no_harm() -> None:
@@ -153,7 +153,7 @@ def test_a_decode_node_that_is_lost_is_replaced() -> None:
 
 def test_a_full_node_sends_the_request_elsewhere() -> None:
     error = QueueFull("full")
-    assert life().on(ReserveFailed(1, error)) == Retry(error, Blame.DECODE)
+    assert begin().on(ReserveFailed(1, error)) == Retry(error, Blame.DECODE)
 
 
 def test_a_decode_node_that_gives_up_unasked_is_replaced() -> None:
@@ -161,13 +161,13 @@ def test_a_decode_node_that_gives_up_unasked_is_replaced() -> None:
 
 
 def test_the_last_attempt_has_no_successor() -> None:
-    begun = life(max_attempts=1)
+    begun = begin(max_attempts=1)
     error = NodeUnavailable("gone")
     assert begun.on(ReserveFailed(1, error)) == Fail(error)
 
 
 def test_an_answer_whose_tokens_are_all_there_survives_its_nodes() -> None:
-    begun = life(max_tokens=1)
+    begun = begin(max_tokens=1)
     begun.on(reserved())
     begun.on(token(0))
     assert begun.on(NodeLost(D, NodeUnavailable("gone"))) == Finish(FinishReason.LENGTH)

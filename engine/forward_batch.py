@@ -40,7 +40,7 @@ class DecodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class StepPlan:
+class ForwardBatch:
     """One step, flat: token `i` of the step stands in row `i`, chunk after chunk, then rows of padding.
 
     `tokens`, `positions` [row]; `slots` [token * kv_head] are the KV rows to write; `fresh_blocks` are those that this step
@@ -59,8 +59,8 @@ class StepPlan:
     draw_rows: Tensor
 
 
-class StepPlanner:
-    """Plans steps over pools of one layout, on one device, for a model whose layers have these `windows`."""
+class ForwardBatchBuilder:
+    """Builds the batches over pools of one layout, on one device, for a model whose layers have these `windows`."""
 
     def __init__(self, layout: KVLayout, windows: Collection[int | None], dtype: torch.dtype, device: torch.device) -> None:
         self._layout = layout
@@ -69,10 +69,10 @@ class StepPlanner:
         self._decode_keys = DECODE_KEYS[dtype]
         self._heads = torch.arange(layout.num_kv_heads)
 
-    def plan(self, batch: Batch) -> StepPlan:
+    def build(self, batch: Batch) -> ForwardBatch:
         starts = _starts(batch.chunks)
         draws = [start + len(chunk.tokens) - 1 for start, chunk in zip(starts, batch.chunks, strict=True) if chunk.draw]
-        return StepPlan(
+        return ForwardBatch(
             num_tokens=batch.num_tokens,
             num_draws=len(draws),
             tokens=self._rows([token for chunk in batch.chunks for token in chunk.tokens]),

@@ -13,7 +13,7 @@ PREFIXES = ([], list(range(32)), list(range(40)), list(range(64)), list(range(50
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestSpec:
     """A request that has no name yet; `num_draws` tokens may follow the forced ones."""
 
     prompt: tuple[int, ...]
@@ -34,10 +34,10 @@ class Wish:
 
 
 @st.composite
-def wishes(draw: st.DrawFn, max_draws: int) -> Wish:
+def request_specs(draw: st.DrawFn, max_draws: int) -> RequestSpec:
     """Prompts of 1 to 140 tokens, of which many begin alike."""
     noise = Random(draw(st.integers(0, 9)))
-    return Wish(
+    return RequestSpec(
         prompt=(*draw(st.sampled_from(PREFIXES)), *noise.choices(range(97), k=draw(st.integers(1, 60)))),
         output_tokens=tuple(noise.choices(range(97), k=draw(st.integers(0, 3)))),
         num_draws=draw(st.integers(1, max_draws)),
@@ -47,8 +47,8 @@ def wishes(draw: st.DrawFn, max_draws: int) -> Wish:
 
 
 @lru_cache(maxsize=4096)
-def solo(wish: Wish) -> list[int]:
+def solo(spec: RequestSpec) -> list[int]:
     """Return the tokens drawn by a fresh, roomy engine that computes the prompt in one chunk."""
     engine = build_engine(num_blocks=64, token_budget=4096)
-    put(engine, wish.named("solo"))
+    put(engine, spec.named("solo"))
     return tokens_by_request(drain(engine))["solo"]

@@ -29,7 +29,7 @@ class Capacity:
     max_batch: int
 
 
-class Roster:
+class SequenceTable:
     """The living sequences by id, and the pool their blocks come from."""
 
     def __init__(self, pool: BlockPool, capacity: Capacity) -> None:
@@ -45,7 +45,7 @@ class Roster:
     def get(self, request_id: RequestId) -> Sequence | None:
         return self._sequences.get(request_id)
 
-    def sequences(self, *phases: Phase) -> list[Sequence]:
+    def select(self, *phases: Phase) -> list[Sequence]:
         """Return the sequences in any of `phases`, or all, in order of arrival."""
         return [one for one in self._sequences.values() if not phases or one.phase in phases]
 
@@ -54,7 +54,7 @@ class Roster:
         size = self._capacity.block_tokens
         return [
             Candidate(one.request.id, one.arrival, one.num_computed, one.num_tokens, len(one.blocks) * size)
-            for one in self.sequences(Phase.RUNNING)
+            for one in self.select(Phase.RUNNING)
         ]
 
     def admit(self, request: Request, chain: PrefixChain, *, growth_tokens: int, align_tokens: int, now: float) -> Sequence:
@@ -100,7 +100,7 @@ class Roster:
 
     def resume_preempted(self) -> None:
         """Give blocks back to preempted sequences, oldest first, none before all older ones have theirs."""
-        for sequence in self.sequences(Phase.PREEMPTED):
+        for sequence in self.select(Phase.PREEMPTED):
             num_tokens = min(sequence.num_tokens + self._capacity.block_tokens, self._capacity.max_tokens)
             if not self._take_blocks(sequence, num_tokens, align_tokens=self._capacity.block_tokens):
                 return
@@ -120,7 +120,7 @@ class Roster:
             self._usable_prefix(sequence),
             -(-num_tokens // size),
             hit_step=align_tokens // size,
-            spare=len(self.sequences(Phase.RUNNING)),
+            spare=len(self.select(Phase.RUNNING)),
         )
         if holding is None:
             return False
@@ -139,7 +139,7 @@ class Roster:
             raise Conflict(f"request {request_id} is known here already: it is {known.phase}")
         if known:
             raise Busy(f"request {request_id} is being released")
-        if self.sequences(Phase.PREEMPTED):
+        if self.select(Phase.PREEMPTED):
             raise Busy("preempted requests wait for blocks")
-        if len(self.sequences(*PLACED)) >= self._capacity.max_batch:
+        if len(self.select(*PLACED)) >= self._capacity.max_batch:
             raise Busy(f"all {self._capacity.max_batch} places are taken")

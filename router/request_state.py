@@ -78,7 +78,7 @@ Decision = Wait | StartPrefill | Accept | Finish | Retry | Fail
 WAIT = Wait()
 
 
-class Life:
+class RequestState:
     """One request, from its first placement to its end."""
 
     def __init__(self, request: Request, *, max_attempts: int) -> None:
