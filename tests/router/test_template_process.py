@@ -114,7 +114,7 @@ import asyncio
 from twostep.tests.router.test_template_process import asking, renderer
 
 async def main():
-    async with renderer(processor_time_s=5.0) as templates:
+    async with renderer(processor_time_s=1.0) as templates:
         print("started", flush=True)
         await templates.render(asking("loop"))
 
