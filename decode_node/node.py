@@ -11,10 +11,10 @@ from twostep.core.request import TokenEvent
 from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
 from twostep.decode_node.config import DecodeNodeConfig
-from twostep.decode_node.control import DecodeControl
 from twostep.decode_node.handoffs import Handoffs
 from twostep.decode_node.landing_gauges import LandingGauges
 from twostep.decode_node.landing_memory import LandingMemory
+from twostep.decode_node.ledger import decode_ledger
 from twostep.decode_node.legs import Legs
 from twostep.decode_node.parts import MAX_ANSWERS, Parts
 from twostep.decode_node.release import Release
@@ -30,6 +30,7 @@ from twostep.kv_transfer.transport import Transport
 from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.calls import Channels
+from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.gauges import observe_engine
 from twostep.node.handoff_messages import Hello, HelloReply
@@ -77,12 +78,13 @@ class DecodeNode:
         )
         self.release = Release(self.parts, self._advance)
         self.legs = Legs(self.parts, self.release)
-        self.queue = self._new_queue(config)
+        growth_tokens = config.growth_tokens or runner.kv.layout.block_tokens
+        self.queue = self._new_queue(config, growth_tokens)
         self._feed = EngineFeed(self.parts.engine, metrics, clock)
         self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s)
-        self.control = DecodeControl(self.parts, self.queue, self.peers, self.readiness)
+        self.control = self._new_control(growth_tokens)
         observe_engine(metrics, self.parts.engine)
         metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
 
@@ -153,7 +155,7 @@ class DecodeNode:
         for event in result.events:
             self._take_token(event)
         for request, error in result.faults:
-            self.queue.end(request, error)
+            self.queue.stop(request, error)
         self.release.free_watch.check()
         self._advance()
 
@@ -179,7 +181,7 @@ class DecodeNode:
 
     def _abandon(self, router: RouterId, requests: tuple[RequestId, ...]) -> None:
         for request in requests:
-            self.queue.end(request, Cancelled(f"router {router} was silent for a whole lease"))
+            self.queue.stop(request, Cancelled(f"router {router} was silent for a whole lease"))
         self.parts.tokens.forget(router)
 
     def _end_all(self, error: ServingError) -> None:
@@ -193,9 +195,21 @@ class DecodeNode:
         else:
             self._idle.clear()
 
-    def _new_queue(self, config: DecodeNodeConfig) -> ReservationQueue:
+    def _new_control(self, growth_tokens: int) -> NodeControl:
+        return NodeControl(
+            node=self.parts.node,
+            engine=self.parts.engine,
+            requests=self.queue,
+            peers=self.peers,
+            leases=self.parts.leases,
+            readiness=self.readiness,
+            metrics=self.parts.metrics,
+            ledger=lambda: decode_ledger(self.parts),
+            growth_tokens=growth_tokens,
+        )
+
+    def _new_queue(self, config: DecodeNodeConfig, growth_tokens: int) -> ReservationQueue:
         parts = self.parts
-        growth_tokens = config.growth_tokens or parts.engine.runner.kv.layout.block_tokens
         may_take = admission.Limits(growth_tokens, config.unattached_share)
         return ReservationQueue(
             parts,

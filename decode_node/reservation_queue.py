@@ -77,23 +77,22 @@ class ReservationQueue:
                 self._release.end(handoff, error=Cancelled("the reservation was closed before it was granted"))
         yield granted
 
-    @property
-    def growth_tokens(self) -> int:
-        """Room for output that is reserved with each prompt."""
-        return self._limits.growth_tokens
-
     def close(self) -> None:
         """Take nobody in any more; who still waits is told to go elsewhere."""
         self._is_closed = True
         for handoff in list(self.waiting):
             self._release.end(handoff, error=NodeUnavailable(f"{self._parts.node} is draining"))
 
-    def end(self, request: RequestId, error: ServingError) -> bool:
+    def stop(self, request: RequestId, reason: ServingError) -> bool:
         """End a request, in whatever phase; returns whether it was here."""
         handoff = self._parts.handoffs.find(request)
         if handoff:
-            self._release.end(handoff, error=error)
+            self._release.end(handoff, error=reason)
         return handoff is not None
+
+    def waiting_tokens(self) -> list[int]:
+        """Return the number of tokens of each request that waits for a reservation."""
+        return [len(handoff.order.request.tokens) for handoff in self.waiting]
 
     def advance(self) -> None:
         """Grant whoever can be granted, and tell the others where they stand; called when something was given back."""

@@ -1,7 +1,7 @@
 """Which prefill nodes this decode node knows, and which of them have proved that their bytes arrive."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from twostep.core.clock import Clock
@@ -50,7 +50,7 @@ class SourcePeers:
     def transport(self) -> str:
         return self._reply.transport
 
-    def learn_peers(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
+    def learn_peers(self, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:
         """Expect the peers that a router names, and tell how far each one is. They introduce themselves."""
         expires_at = self._clock() + expires_s
         return tuple(self._expect(peer, expires_at).state(self._reply.transport) for peer in peers)

@@ -1,28 +1,114 @@
-"""What the router may ask of any node, in the core's terms; both programs answer it."""
+"""Answers the router's questions about a node, at once, whatever the engine is doing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from twostep.core.errors import ServingError
-from twostep.core.ids import RequestId, RouterId
-from twostep.node.description import NodeDescription, NodeLedger, NodeStatus, Peer, PeerState
-from twostep.node.leases import Heartbeat
+from twostep.core.errors import Cancelled, ServingError
+from twostep.core.ids import NodeRef, RequestId
+from twostep.engine.engine import Engine
+from twostep.engine.ledger import Ledger
+from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, NodeStatus, Peer, PeerState
+from twostep.node.leases import Heartbeat, Leases
+from twostep.node.metrics import NodeMetrics
+from twostep.node.readiness import Readiness
 
 
-class NodeControl(Protocol):
-    """Answered by the control thread at once, whatever the engine is doing."""
+class Requests(Protocol):
+    """The requests of a node, in whatever phase."""
 
-    def describe(self) -> NodeDescription: ...
+    def stop(self, request: RequestId, reason: ServingError) -> bool:
+        """End a request; returns whether it was here."""
 
-    def learn_peers(self, router: RouterId, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:
-        """Learn the peers that this router knows; handshakes run in the background."""
+    def waiting_tokens(self) -> list[int]:
+        """Return the number of tokens of each request that waits for memory."""
+
+
+class Peers(Protocol):
+    """The nodes that this one exchanges KV with."""
+
+    @property
+    def transport(self) -> str: ...
+
+    def learn_peers(self, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:
+        """Learn the peers that a router knows; handshakes run in the background."""
+
+    def states(self) -> tuple[PeerState, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeControl:
+    """What routers, and people, may ask of any node, in the core's terms. All methods are the control thread's.
+
+    `growth_tokens` is the room for output that this node needs beside a prompt.
+    """
+
+    node: NodeRef
+    engine: Engine
+    requests: Requests
+    peers: Peers
+    leases: Leases
+    readiness: Readiness
+    metrics: NodeMetrics
+    growth_tokens: int
+    ledger: Callable[[], NodeLedger]
+
+    def describe(self) -> NodeDescription:
+        runner = self.engine.runner
+        return NodeDescription(
+            not_ready_reason=self.readiness.reason,
+            transport=self.peers.transport,
+            fingerprint=runner.fingerprint,
+            geometry=runner.geometry,
+            num_blocks=runner.kv.num_blocks,
+            max_prompt_tokens=self.engine.max_prompt_tokens(self.growth_tokens),
+        )
+
+    def learn_peers(self, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:
+        return self.peers.learn_peers(peers, expires_s)
 
     def hear(self, beat: Heartbeat) -> tuple[RequestId, ...]:
         """Renew a router's lease, end what it abandoned, and return the ids it lists that are not here."""
+        verdict = self.leases.hear(beat)
+        if verdict.is_stale:
+            self.metrics.noop_messages.labels("heartbeat").inc()
+        for request in verdict.abandoned:
+            self.requests.stop(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
+        return verdict.unknown
 
     def cancel(self, request: RequestId, reason: ServingError) -> bool:
         """End a request in whatever phase; returns whether it was known."""
+        known = self.requests.stop(request, reason)
+        if not known:
+            self.metrics.noop_messages.labels("cancel").inc()
+        return known
 
-    def status(self) -> NodeStatus: ...
+    def status(self) -> NodeStatus:
+        load, census, waiting = self.engine.load(), self.engine.census(), self.requests.waiting_tokens()
+        return NodeStatus(
+            node=self.node,
+            not_ready_reason=self.readiness.reason,
+            step=load.num_steps,
+            num_running=load.num_running,
+            num_waiting=load.num_waiting + len(waiting),
+            queued_tokens=load.queued_tokens + sum(waiting),
+            free_blocks=census.free,
+            cached_blocks=census.cached,
+            referenced_blocks=census.referenced,
+            total_blocks=census.total,
+            peers=self.peers.states(),
+        )
 
-    def ledger(self) -> NodeLedger: ...
+
+def block_ledger(node: NodeRef, ledger: Ledger, phase_of: Callable[[RequestId, str], str]) -> NodeLedger:
+    """Return who holds which blocks; `phase_of` adds to the engine's phase of a request what the node knows of it."""
+    census = ledger.census
+    return NodeLedger(
+        node=node,
+        free_blocks=census.free,
+        cached_blocks=census.cached,
+        referenced_blocks=census.referenced,
+        total_blocks=census.total,
+        orphaned_blocks=census.orphaned,
+        entries=tuple(LedgerEntry(one.owner, phase_of(one.owner, one.phase), one.age_s, one.blocks) for one in ledger.entries),
+    )

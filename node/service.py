@@ -61,7 +61,7 @@ class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
 
     async def Peers(self, request: pb.PeersRequest, context: Context) -> pb.PeersReply:
         peers = [Peer(node_from_pb(peer.node), peer.handoff_address) for peer in request.peers]
-        states = self._node.get().control.learn_peers(RouterId(request.router), peers, request.expires_s)
+        states = self._node.get().control.learn_peers(peers, request.expires_s)
         return pb.PeersReply(peers=map(peer_state_to_pb, states))
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,7 +81,7 @@ class DestinationPeers:
     def transport(self) -> str:
         return self._hello.transport
 
-    def learn_peers(self, peers: Iterable[Peer], expires_s: float) -> tuple[PeerState, ...]:
+    def learn_peers(self, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:
         """Begin a handshake with every node not known yet; a new incarnation replaces the old one at once."""
         expires_at = self._clock() + expires_s
         return tuple(self._meet(peer, expires_at) for peer in peers)

@@ -7,6 +7,8 @@ from twostep.core.errors import Cancelled, DeadlineExceeded, QueueFull, ServingE
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, StepResult
+from twostep.node.control import block_ledger
+from twostep.node.description import NodeLedger
 from twostep.node.handoff_messages import AbortState, Credit
 from twostep.node.waiting_queue import WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
@@ -90,6 +92,18 @@ class Legs:
             leg.stop(reason)
         self.advance()
         return bool(legs)
+
+    def waiting_tokens(self) -> list[int]:
+        """Return the number of tokens of each leg that waits for blocks."""
+        return [len(leg.order.request.tokens) for leg in self.waiting]
+
+    def ledger(self) -> NodeLedger:
+        """List who holds which blocks; a request's phase is that of its legs too."""
+        return block_ledger(
+            self._parts.node,
+            self._parts.engine.ledger(),
+            lambda request, phase: ", leg ".join([phase, *(leg.phase for leg in self.of(request))]),
+        )
 
     def stop_waiting(self, reason: ServingError) -> None:
         """End the legs that have no blocks yet."""

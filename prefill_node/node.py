@@ -15,6 +15,7 @@ from twostep.kv_transfer.transport import Transport
 from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.calls import Channels
+from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
 from twostep.node.gauges import observe_engine
@@ -24,7 +25,6 @@ from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
-from twostep.prefill_node.control import PrefillControl
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
 from twostep.prefill_node.destination_peers import DestinationPeers
 from twostep.prefill_node.leg import Prefilled, PrefillLeg, PrefillOrder
@@ -90,7 +90,7 @@ class PrefillNode:
         self.readiness = Readiness(self._feed, timers.stall_s)
         observe_engine(metrics, engine)
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.waiting))
-        self.control = PrefillControl(self.parts, self.legs, self.readiness)
+        self.control = self._new_control()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -148,6 +148,19 @@ class PrefillNode:
         self.parts.peers.expire({leg.id.destination for leg in self.legs})
         self.readiness.refresh()
         self.legs.advance()
+
+    def _new_control(self) -> NodeControl:
+        return NodeControl(
+            node=self.parts.node,
+            engine=self.parts.engine,
+            requests=self.legs,
+            peers=self.parts.peers,
+            leases=self.parts.leases,
+            readiness=self.readiness,
+            metrics=self.parts.metrics,
+            ledger=self.legs.ledger,
+            growth_tokens=0,
+        )
 
     async def _follow_engine(self) -> None:
         try:

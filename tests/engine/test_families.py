@@ -57,15 +57,17 @@ def test_a_handoff_with_and_without_a_hit_brings_the_tokens_of_transformers(fami
     folder = write_tiny(tmp_path / "m", family)
     oracle = Oracle(folder)
     carrier = Carrier(engine_of(folder, token_budget=37), engine_of(folder, block_tokens=64))
-    for name, prompt, num_missing in (("cold", TOKENS[:150], 150), ("warm", TOKENS[:130] + TOKENS[:11], 141 - 128)):
-        leg = carrier.open(ask(name, prompt, max_tokens=6))
-        (first,) = tokens_by_request(drain(carrier.source))[name]
+    cold = ask("cold", TOKENS[:150], max_tokens=6)
+    warm = ask("warm", TOKENS[:130] + TOKENS[:11], max_tokens=6, temperature=1.0)
+    for request, num_missing in ((cold, 150), (warm, 141 - 128)):
+        leg = carrier.open(request)
+        (first,) = tokens_by_request(drain(carrier.source))[request.id]
         carrier.carry(leg)
-        carrier.source.release(leg.here.request.id)
-        carrier.destination.attach(leg.there.request.id, first, attempt=ATTEMPT)
-        rest = tokens_by_request(drain(carrier.destination))[name]
+        carrier.source.release(request.id)
+        carrier.destination.attach(request.id, first, attempt=ATTEMPT)
+        rest = tokens_by_request(drain(carrier.destination))[request.id]
         assert len(leg.missing) == num_missing
-        assert [first, *rest] == oracle.greedy(prompt, 6)
+        assert [first, *rest] == oracle.answer(request)
     assert carrier.num_mismatched == 0
 
 

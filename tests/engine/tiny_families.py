@@ -19,6 +19,10 @@ from transformers import (
     Qwen3Config,
 )
 
+from twostep.core.request import Request
+from twostep.engine.batch import Draw
+from twostep.engine.sampler import sample
+
 SHAPE: dict[str, Any] = {
     "vocab_size": 131,
     "hidden_size": 64,
@@ -80,11 +84,12 @@ class Oracle:
         logits: Tensor = self._model(torch.tensor([tokens]), use_cache=False).logits[0].float()
         return logits
 
-    def greedy(self, prompt: Sequence[int], num_tokens: int) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(num_tokens):
-            tokens.append(int(self.logits(tokens)[-1].argmax()))
-        return tokens[len(prompt) :]
+    def answer(self, request: Request) -> list[int]:
+        """Return the tokens that our sampler draws from these logits."""
+        tokens = list(request.prompt)
+        for index in range(request.stop.max_tokens):
+            tokens.append(int(sample(self.logits(tokens)[-1:], [Draw(request.sampling, index)])))
+        return tokens[len(request.prompt) :]
 
 
 def write_tiny(folder: Path, family: str, dtype: torch.dtype = torch.float32, **saving: Any) -> Path:

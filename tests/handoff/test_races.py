@@ -69,7 +69,7 @@ async def test_a_cancel_that_overtakes_the_verdict_wins() -> None:
         prefill = await start_prefill(pair)
         await verdict.called.wait()
         await verdict.resolved()
-        pair.decode.queue.end(A, Cancelled("the client has gone"))
+        pair.decode.queue.stop(A, Cancelled("the client has gone"))
         verdict.let_go()
         with pytest.raises(ServingError):
             await prefill

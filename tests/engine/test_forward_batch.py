@@ -1,4 +1,4 @@
-"""A step's plan: where each row's KV goes, which blocks are cleared, and who sees what."""
+"""A step's tensors: where each row's KV goes, which blocks are cleared, and who sees what."""
 
 import torch
 
@@ -6,15 +6,15 @@ from twostep.core.ids import BlockId, RequestId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.request import SamplingParams
 from twostep.engine.batch import Batch, Chunk, Draw
-from twostep.engine.step_plan import StepPlan, StepPlanner
+from twostep.engine.forward_batch import ForwardBatch, ForwardBatchBuilder
 
 HEADS, SIZE = 2, 32
 DRAW = Draw(SamplingParams(0, temperature=0.0), 0)
 
 
-def plan(*chunks: Chunk, dtype: torch.dtype = torch.bfloat16, windows: tuple[int | None, ...] = (None,)) -> StepPlan:
+def forward(*chunks: Chunk, dtype: torch.dtype = torch.bfloat16, windows: tuple[int | None, ...] = (None,)) -> ForwardBatch:
     layout = KVLayout(3, HEADS, 8, SIZE, "bfloat16")
-    return StepPlanner(layout, windows, dtype, torch.device("cpu")).plan(Batch(chunks))
+    return ForwardBatchBuilder(layout, windows, dtype, torch.device("cpu")).build(Batch(chunks))
 
 
 def chunk(start: int, end: int, *blocks: int, draw: Draw | None = DRAW) -> Chunk:
@@ -26,7 +26,7 @@ def slot(block: int, offset: int) -> list[int]:
 
 
 def test_rows_are_chunk_after_chunk_and_padded_to_whole_rows() -> None:
-    step = plan(chunk(40, 41, 7, 5), chunk(0, 2, 9, draw=None), chunk(62, 65, 1, 2, 3))
+    step = forward(chunk(40, 41, 7, 5), chunk(0, 2, 9, draw=None), chunk(62, 65, 1, 2, 3))
     assert (step.num_tokens, step.num_draws) == (6, 2)
     assert step.tokens.tolist() == [140, 100, 101, 162, 163, 164, 0, 0]
     assert step.positions.tolist() == [40, 0, 1, 62, 63, 64, 0, 0]
@@ -34,17 +34,17 @@ def test_rows_are_chunk_after_chunk_and_padded_to_whole_rows() -> None:
 
 
 def test_each_token_has_a_slot_in_every_head_of_its_block() -> None:
-    step = plan(chunk(40, 41, 7, 5), chunk(62, 65, 1, 2, 3))
+    step = forward(chunk(40, 41, 7, 5), chunk(62, 65, 1, 2, 3))
     assert step.slots.tolist() == slot(5, 8) + slot(2, 30) + slot(2, 31) + slot(3, 0)
 
 
 def test_the_blocks_that_a_step_begins_and_does_not_fill_are_fresh() -> None:
     begun, filled, continued = chunk(30, 35, 1, 2), chunk(0, 64, 3, 4), chunk(40, 45, 5, 6)
-    assert plan(begun, filled, continued).fresh_blocks.tolist() == [2]
+    assert forward(begun, filled, continued).fresh_blocks.tolist() == [2]
 
 
 def test_decodes_of_the_same_padded_length_are_one_group() -> None:
-    step = plan(chunk(3, 4, 1), chunk(130, 131, 2, 3, 4, 5, 6), chunk(127, 128, 7, 8, 9, 10))
+    step = forward(chunk(3, 4, 1), chunk(130, 131, 2, 3, 4, 5, 6), chunk(127, 128, 7, 8, 9, 10))
     assert [group.rows.tolist() for group in step.decodes] == [[0, 2], [1]]
     near, far = step.decodes
     padded_table = [1 * HEADS, 1 * HEADS, 1 * HEADS, 1 * HEADS]
@@ -55,19 +55,19 @@ def test_decodes_of_the_same_padded_length_are_one_group() -> None:
 
 
 def test_float32_decodes_see_whole_tiles_of_keys() -> None:
-    (group,) = plan(chunk(3, 4, 1), dtype=torch.float32).decodes
+    (group,) = forward(chunk(3, 4, 1), dtype=torch.float32).decodes
     assert group.masks[None].shape == (1, 1, 1, 512)
 
 
 def test_a_chunk_sees_what_is_before_it_and_itself_up_to_the_diagonal() -> None:
-    (group,) = plan(chunk(30, 35, 1, 2)).chunks
+    (group,) = forward(chunk(30, 35, 1, 2)).chunks
     assert group.rows == slice(0, 5)
     assert group.masks[None].shape == (8, 512)
     assert group.masks[None].sum(1).tolist() == [31, 32, 33, 34, 35, 36, 37, 38]
 
 
 def test_a_window_hides_what_lies_farther_back() -> None:
-    step = plan(chunk(30, 35, 1, 2), chunk(50, 51, 3, 4), windows=(None, 4))
+    step = forward(chunk(30, 35, 1, 2), chunk(50, 51, 3, 4), windows=(None, 4))
     assert step.chunks[0].masks[4][:5].nonzero()[:, 1].view(5, 4).tolist() == [
         list(range(at - 3, at + 1)) for at in range(30, 35)
     ]
