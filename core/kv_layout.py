@@ -34,11 +34,6 @@ class KVLayout:
         """One block in all layers."""
         return self.num_layers * self.layer_block_bytes
 
-    @property
-    def token_bytes(self) -> int:
-        """One token in all layers."""
-        return self.num_layers * self.num_kv_heads * self.head_token_bytes
-
     def num_blocks(self, num_tokens: int) -> int:
         """Return how many blocks hold `num_tokens` tokens."""
         return -(-num_tokens // self.block_tokens)

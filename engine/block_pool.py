@@ -29,7 +29,6 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self._owners: list[tuple[RequestId, ...]] = [()] * num_blocks
-        self._generations = [0] * num_blocks
         self._hashes: dict[BlockId, BlockHash] = {}
         self._by_hash: dict[BlockHash, BlockId] = {}
         self._free = [BlockId(block) for block in reversed(range(num_blocks))]
@@ -44,10 +43,6 @@ class BlockPool:
     def num_available(self) -> int:
         """Blocks that nobody references, findable ones included."""
         return len(self._free) + len(self._evictable)
-
-    def generation(self, block: BlockId) -> int:
-        """Return how often the block has been given out for new contents."""
-        return self._generations[block]
 
     def table(self) -> BlockTable:
         """Return a picture of the pool at this moment."""
@@ -118,10 +113,7 @@ class BlockPool:
             self._held[owner].append(block)
 
     def _take(self, num_blocks: int) -> list[BlockId]:
-        blocks = [self._free.pop() if self._free else self._evict() for _ in range(num_blocks)]
-        for block in blocks:
-            self._generations[block] += 1
-        return sorted(blocks)
+        return sorted(self._free.pop() if self._free else self._evict() for _ in range(num_blocks))
 
     def _evict(self) -> BlockId:
         block, _ = self._evictable.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The memory that holds KV: what the handoff and the runners ask of it, and the one in host memory."""
+"""The memory that holds KV: what the runners ask of it, and the one in host memory."""
 
 import ctypes
 import mmap
@@ -12,35 +12,16 @@ import numpy as np
 from twostep.core.digest import Digests, Words, digest_layers
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.landed_piece import LandedPiece
+from twostep.core.kv_memory import KVMemory, LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 
 
-class KVCache(Protocol):
-    """The KV cache of one node. Calls may come from any thread; the caller owns the blocks it names."""
-
-    @property
-    def layout(self) -> KVLayout: ...
+class KVCache(KVMemory, Protocol):
+    """The KV cache that a runner computes in; see `KVMemory` for what the handoff asks of it."""
 
     @property
     def num_blocks(self) -> int: ...
-
-    def region(self) -> MemoryRegion:
-        """Return the whole pool, laid out as `layout.pool_shape`."""
-
-    def copy_in(self, extent: MemoryRegion, piece: LandedPiece, table: Sequence[BlockId]) -> Digests:
-        """Copy `piece` from the landing extent into the blocks of `table` and return the digests of the *copy*.
-
-        `table` is the request's whole block table, from position 0. Digests are uint64 [layer, source block], over valid
-        tokens only. The tail of the last block beyond `missing.end` is zeroed.
-        """
-
-    def digest(self, layers: range, tokens: TokenRange, table: Sequence[BlockId]) -> Digests:
-        """Return the digests of `tokens` as they lie in the blocks of `table`: uint64 [layer, block].
-
-        The second axis counts this node's own blocks that `tokens` touches; digests of parts of a block add up.
-        """
 
 
 class HostKVCache:
@@ -56,7 +37,7 @@ class HostKVCache:
         return MemoryRegion(self.words.ctypes.data, self.words.nbytes)
 
     def copy_in(self, extent: MemoryRegion, piece: LandedPiece, table: Sequence[BlockId]) -> Digests:
-        """See `KVCache.copy_in`. Raises ValueError when the extent's size or the alignment of `missing` does not fit."""
+        """See `KVMemory.copy_in`. Raises ValueError when the extent's size or the alignment of `missing` does not fit."""
         source = self._landing_words(extent, piece)
         unit = gcd(piece.source_block_tokens, self.layout.block_tokens)
         if piece.missing.start % unit or piece.missing.end > len(table) * self.layout.block_tokens:

@@ -12,7 +12,7 @@ from torch import Tensor
 from twostep.core.digest import Digests, layer_coefficients, token_coefficients
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.landed_piece import LandedPiece
+from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 
@@ -39,7 +39,7 @@ class TorchKVCache:
         )
 
     def copy_in(self, extent: MemoryRegion, piece: LandedPiece, table: Sequence[BlockId]) -> Digests:
-        """See `KVCache.copy_in`. Raises ValueError when the extent's size or the alignment of `missing` does not fit."""
+        """See `KVMemory.copy_in`. Raises ValueError when the extent's size or the alignment of `missing` does not fit."""
         source = self._landing_words(extent, piece)
         unit = gcd(piece.source_block_tokens, self.layout.block_tokens)
         if piece.missing.start % unit or piece.missing.end > len(table) * self.layout.block_tokens:

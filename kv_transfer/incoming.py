@@ -11,9 +11,9 @@ from twostep.core.digest import Digests
 from twostep.core.errors import StaleLeg
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
+from twostep.core.kv_memory import KVMemory, LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import LandingExtent, Leg, TokenRange
-from twostep.kv_transfer.copy_in import KVMemory, LandedPiece
 from twostep.kv_transfer.pieces import Coverage, Piece, rectangles
 from twostep.kv_transfer.promise import promise
 

@@ -96,11 +96,6 @@ class LandingPool:
             self._loans[extent.generation] = draining
         return True
 
-    def next_end_of_cooldown_s(self) -> float | None:
-        """Return in how many seconds the next draining extent becomes free, or None when none drains."""
-        draining = [loan.since_s for loan in self._loans.values() if loan.phase is LandingPhase.DRAINING]
-        return max(0.0, min(draining) + self._cooldown_s - self._clock()) if draining else None
-
     def census(self) -> LandingCensus:
         self._end_cooldowns()
         sizes = dict.fromkeys(LandingPhase, 0)

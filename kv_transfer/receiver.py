@@ -14,9 +14,9 @@ from twostep.core.digest import Digests
 from twostep.core.errors import ServingError, StaleLeg, TransferFailed
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import BlockId
+from twostep.core.kv_memory import KVMemory
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import LandingExtent, Leg, TokenRange
-from twostep.kv_transfer.copy_in import KVMemory
 from twostep.kv_transfer.incoming import IncomingLeg, Verdict
 from twostep.kv_transfer.landing import source_layout
 from twostep.kv_transfer.notes import PROBE_NOTE, LandedNote, decode_note

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from twostep.core.clock import Clock
 from twostep.core.errors import StaleLeg, TransferFailed
 from twostep.core.ids import BlockId, NodeRef
+from twostep.core.kv_memory import KVMemory
 from twostep.core.ticket import Ticket, TokenRange
-from twostep.kv_transfer.copy_in import KVMemory
 from twostep.kv_transfer.notes import LandedNote, encode_note
 from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg
 from twostep.kv_transfer.pieces import Piece

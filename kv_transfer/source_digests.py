@@ -9,8 +9,8 @@ import numpy as np
 
 from twostep.core.digest import Digests
 from twostep.core.ids import BlockId
+from twostep.core.kv_memory import KVMemory
 from twostep.core.ticket import TokenRange
-from twostep.kv_transfer.copy_in import KVMemory
 
 
 class SourceDigests:

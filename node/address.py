@@ -1,8 +1,7 @@
-"""Where a node listens, and the file that tells whoever started it."""
+"""Where a node listens, for itself and for whoever started it."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from twostep.core.ids import NodeRef
 
@@ -16,17 +15,10 @@ class NodeAddress:
     grpc: str
     metrics: str
 
-
-def write_address_file(path: Path, address: NodeAddress) -> None:
-    """Write the address as JSON, all at once: a reader never sees half a file."""
-    text = json.dumps(
-        {
-            "grpc": address.grpc,
-            "metrics": address.metrics,
-            "node": address.node.id,
-            "incarnation": address.node.incarnation,
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "grpc": self.grpc,
+            "metrics": self.metrics,
+            "node": self.node.id,
+            "incarnation": self.node.incarnation,
         }
-    )
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)

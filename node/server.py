@@ -10,9 +10,10 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, start_http_server
 
+from twostep.core.address_file import write_address_file
 from twostep.core.errors import ConfigError
 from twostep.core.ids import NodeRef
-from twostep.node.address import NodeAddress, write_address_file
+from twostep.node.address import NodeAddress
 from twostep.node.config import NodeConfig
 from twostep.node.identity import advertised_host
 from twostep.proto.rpc import new_server
@@ -31,11 +32,11 @@ class Listening:
     address: NodeAddress
 
     async def start(self, config: NodeConfig) -> None:
-        """Open for calls, not ready yet, and tell the address."""
+        """Open for calls, not ready yet, and tell the address. Raises ConfigError when there is no place to tell it."""
         await self.tell_ready(False)
         await self.server.start()
         if config.address_file:
-            write_address_file(config.address_file, self.address)
+            write_address_file(config.address_file, self.address.as_json())
 
     async def tell_ready(self, is_ready: bool) -> None:
         statuses = health_pb2.HealthCheckResponse

@@ -1,12 +1,11 @@
 """Tells where the router listens: in the log, and to whoever waits for a file."""
 
-import json
 import logging
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from twostep.core.errors import ConfigError
+from twostep.core.address_file import write_address_file
 
 log = logging.getLogger(__name__)
 
@@ -19,12 +18,5 @@ def address_of(listener: socket.socket) -> str:
 def tell_addresses(addresses: Mapping[str, str], path: Path | None) -> None:
     """Log `addresses`, by protocol, and write them as JSON to `path`. Raises ConfigError when it cannot be written."""
     log.info("router listens", extra=dict(addresses))
-    if path is None:
-        return
-    # Written beside and renamed, so that nobody reads half of it.
-    draft = path.with_name(f"{path.name}.tmp")
-    try:
-        draft.write_text(json.dumps(addresses), encoding="utf-8")
-        draft.replace(path)
-    except OSError as cause:
-        raise ConfigError(f"address_file: {path} cannot be written: {cause.strerror or cause}") from cause
+    if path:
+        write_address_file(path, addresses)

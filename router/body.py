@@ -1,4 +1,4 @@
-"""Reads request bodies, each bounded and all of them together: memory for what clients send is lent from one purse."""
+"""Reads request bodies, each bounded and all of them together: what clients send is held within one budget."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -25,7 +25,7 @@ HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientTimeouts:
     """How many seconds a client may take to send one request, and how many it may leave its reply unread."""
 
     send_s: float
@@ -42,11 +42,11 @@ class GuardedConnection(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: AbstractEventLoop | None = None,
         *,
-        patience: Patience,
+        timeouts: ClientTimeouts,
         on_ended: Callable[[str], None],
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._patience = patience
+        self._timeouts = timeouts
         self._on_ended = on_ended
         # `cycle` is the last request that was begun, which may still wait for this one's reply.
         self._served: RequestResponseCycle | None = None
@@ -59,13 +59,13 @@ class GuardedConnection(HttpToolsProtocol):
     def check(self) -> None:
         """End the connection if its client has kept it too long. Called now and then."""
         now = self.loop.time()
-        if self._is_unread_for(now) > self._patience.read_s:
+        if self._is_unread_for(now) > self._timeouts.read_s:
             self._on_ended("unread")
             self.transport.abort()
         elif self.flow.read_paused and self._has_hung_up():
             self.transport.abort()
-        elif not self.transport.is_closing() and self._is_sending_for(now) > self._patience.send_s:
-            self._refuse(RequestTimeout(f"the request was not there after {self._patience.send_s:g} s"))
+        elif not self.transport.is_closing() and self._is_sending_for(now) > self._timeouts.send_s:
+            self._refuse(RequestTimeout(f"the request was not there after {self._timeouts.send_s:g} s"))
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from twostep.router.config import RouterConfig
-from twostep.router.guarded_connection import GuardedConnection, Patience
+from twostep.router.guarded_connection import ClientTimeouts, GuardedConnection
 from twostep.router.metrics import Metrics
 
 
@@ -33,8 +33,8 @@ def new_http_server(app: ASGIApp, config: RouterConfig, metrics: Metrics) -> Htt
     """Return a server of `app`, to be given its socket."""
     # Its warnings are about what single clients do, which is counted.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    patience = Patience(send_s=config.client_send_s, read_s=config.client_stall_s)
-    connection = partial(GuardedConnection, patience=patience, on_ended=lambda why: metrics.connections_ended.labels(why).inc())
+    timeouts = ClientTimeouts(send_s=config.client_send_s, read_s=config.client_stall_s)
+    connection = partial(GuardedConnection, timeouts=timeouts, on_ended=lambda why: metrics.connections_ended.labels(why).inc())
     return HttpServer(
         uvicorn.Config(
             app,

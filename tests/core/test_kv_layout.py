@@ -10,8 +10,6 @@ def test_sizes_multiply_from_head_to_block() -> None:
     assert LAYOUT.head_token_bytes == 256
     assert LAYOUT.layer_block_bytes == 24_576
     assert LAYOUT.block_bytes == 737_280
-    assert LAYOUT.token_bytes == 23_040
-    assert LAYOUT.block_bytes == LAYOUT.token_bytes * LAYOUT.block_tokens
 
 
 def test_the_pool_is_layer_block_head_token_words() -> None:

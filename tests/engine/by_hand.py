@@ -10,7 +10,7 @@ import numpy as np
 from twostep.core.digest import Words
 from twostep.core.ids import Attempt
 from twostep.core.kv_layout import KVLayout
-from twostep.core.landed_piece import LandedPiece
+from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.request import Request
 from twostep.core.ticket import TokenRange

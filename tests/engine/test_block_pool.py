@@ -171,18 +171,6 @@ def test_a_purged_block_that_nobody_references_is_free() -> None:
     assert pool.reserve(B, [], 2) == Holding((0, 1), 0)
 
 
-def test_a_block_counts_how_often_it_was_given_out_for_new_contents() -> None:
-    pool = BlockPool(2)
-    (block,) = compute(pool, A, "x")
-    assert pool.generation(block) == 1
-    pool.reserve(B, hashes("x"), 1)
-    assert pool.generation(block) == 1
-    pool.release(A)
-    pool.release(B)
-    pool.reserve(C, [], 2)
-    assert pool.generation(block) == 2
-
-
 def test_growing_beyond_what_is_available_takes_nothing() -> None:
     pool = BlockPool(3)
     pool.reserve(A, [], 1)

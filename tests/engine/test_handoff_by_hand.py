@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from twostep.core.digest import Words
-from twostep.core.landed_piece import LandedPiece
+from twostep.core.kv_memory import LandedPiece
 from twostep.core.request import Request
 from twostep.engine.engine import Engine, StepResult
 from twostep.tests.engine.by_hand import ATTEMPT, Carrier, Leg, Spoil

@@ -6,7 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from twostep.engine.kernels.reference import Score, attend_chunk, attend_decodes, clear_blocks, gather_kv, rotate, store_kv
+from twostep.engine.kernels.reference import (
+    Score,
+    attend_chunk,
+    attend_decodes,
+    clear_blocks,
+    gather_kv,
+    rms_norm,
+    rms_norm_from_one,
+    rotate,
+    store_kv,
+)
 
 BLOCKS, KV_HEADS, SIZE, DIM = 6, 2, 4, 8
 GENERATOR = torch.Generator().manual_seed(0)
@@ -81,3 +91,15 @@ def test_rotation_turns_pairs_of_halves_and_keeps_lengths() -> None:
     turned = rotate(x, angles.cos(), angles.sin())
     as_complex = torch.complex(x[..., : DIM // 2], x[..., DIM // 2 :]) * complex(math.cos(angle), math.sin(angle))
     torch.testing.assert_close(turned, torch.cat((as_complex.real, as_complex.imag), dim=-1))
+
+
+def test_rotation_in_part_keeps_the_rest_of_each_head() -> None:
+    x, angles = random(2, 3, DIM), random(2, 1, 6)
+    turned = rotate(x, angles.cos(), angles.sin())
+    assert torch.equal(turned[..., 6:], x[..., 6:])
+    assert torch.equal(turned[..., :6], rotate(x[..., :6], angles.cos(), angles.sin()))
+
+
+def test_a_norm_from_one_scales_by_what_the_weight_has_beyond_one() -> None:
+    x, weight = random(3, DIM), random(DIM)
+    torch.testing.assert_close(rms_norm_from_one(x, weight, 1e-6), rms_norm(x, 1 + weight, 1e-6))

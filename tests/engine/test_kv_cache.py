@@ -8,7 +8,7 @@ import pytest
 from twostep.core.digest import Digests, Words, digest
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.landed_piece import LandedPiece
+from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 from twostep.engine.kv_cache import HostKVCache

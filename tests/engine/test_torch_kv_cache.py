@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twostep.core.digest import Words
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.landed_piece import LandedPiece
+from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 from twostep.engine import torch_kv_cache

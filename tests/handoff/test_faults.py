@@ -2,6 +2,8 @@
 
 import asyncio
 import ctypes
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +56,17 @@ async def granted(pair: Pair, name: str, **how: Any) -> tuple[Request, pb.Ticket
 async def attempt(pair: Pair, number: int, **how: Any) -> pb.PrefillReply:
     """Reserve and prefill request `a` once."""
     return await pair.router.prefill(*await granted(pair, "a", attempt=number, **how))
+
+
+@asynccontextmanager
+async def computing(**how: Any) -> AsyncIterator[tuple[Pair, Gate, "asyncio.Future[pb.PrefillReply]"]]:
+    """A pair in whose prefill node the first attempt of request `a` stands in the middle of a step, until the gate opens."""
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        prefill = asyncio.ensure_future(attempt(pair, 1, **how))
+        await asyncio.to_thread(gate.reached.wait)
+        yield pair, gate, prefill
 
 
 async def tick_until(pair: Pair, event: asyncio.Event) -> None:
@@ -114,11 +127,7 @@ async def test_a_block_that_rots_in_ps_cache_is_purged_and_computed_anew() -> No
 
 
 async def test_a_prefill_node_that_stands_still_is_reported_within_the_progress_deadline() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = asyncio.ensure_future(attempt(pair, 1))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing() as (pair, gate, prefill):
         began = pair.clock.now
         await tick_until(pair, pair.router.answer("a").over)
         assert pair.clock.now < began + 1.5 * TIMERS.progress_s
@@ -149,11 +158,7 @@ async def test_queueing_behind_others_is_progress() -> None:
 
 
 async def test_a_leg_that_p_gives_up_leaves_the_blocks_for_the_next_attempt() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = asyncio.ensure_future(attempt(pair, 1))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing() as (pair, gate, prefill):
         pair.prefill.legs.stop(A, NodeUnavailable("this node must go"))
         with pytest.raises(NodeUnavailable):
             await prefill
@@ -170,11 +175,7 @@ async def test_a_leg_that_p_gives_up_leaves_the_blocks_for_the_next_attempt() ->
 
 
 async def test_blocks_that_no_attempt_comes_for_are_freed_and_the_failure_is_reported() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = asyncio.ensure_future(attempt(pair, 1))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing() as (pair, gate, prefill):
         pair.prefill.legs.stop(A, NodeUnavailable("this node must go"))
         with pytest.raises(NodeUnavailable):
             await prefill
@@ -186,11 +187,7 @@ async def test_blocks_that_no_attempt_comes_for_are_freed_and_the_failure_is_rep
 
 
 async def test_a_new_attempt_while_p_still_computes_the_old_one_takes_its_place() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        first = asyncio.ensure_future(attempt(pair, 1))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing() as (pair, gate, first):
         second = asyncio.ensure_future(attempt(pair, 2))
         with pytest.raises((StaleLeg, Cancelled)):
             await first
@@ -218,11 +215,7 @@ async def test_a_prefill_node_that_was_started_anew_ends_what_its_earlier_life_w
 
 
 async def test_a_request_that_runs_out_of_time_ends_on_both_nodes() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = asyncio.ensure_future(attempt(pair, 1, remaining_s=5.0))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing(remaining_s=5.0) as (pair, gate, prefill):
         pair.tick(advance_s=5.1)
         await pair.router.answer("a").over.wait()
         assert isinstance(pair.router.answer("a").error, DeadlineExceeded)
@@ -234,11 +227,7 @@ async def test_a_request_that_runs_out_of_time_ends_on_both_nodes() -> None:
 
 
 async def test_requests_of_a_router_that_fell_silent_end_on_both_nodes() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = asyncio.ensure_future(attempt(pair, 1))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing() as (pair, gate, prefill):
         assert await pair.router.heartbeat(1, A, RequestId("ghost"), lease_s=3.0) == (["ghost"], ["ghost"])
         pair.tick(advance_s=2.9)
         assert A in [handoff.id for handoff in pair.decode.parts.handoffs]

@@ -105,6 +105,7 @@ async def test_a_node_that_cannot_start_says_why_in_one_line() -> None:
             ("prefill", "no_such_key=1"): "unknown key no_such_key",
             ("decode", "timers.lease_s=0"): "timers.lease_s",
             ("decode", "transport=local"): "nodes of one process only",
+            ("decode", "address_file=/nowhere/d.json"): "address_file: /nowhere/d.json cannot be written",
         }
         outcomes = await asyncio.gather(*(refusal(*case) for case in cases))
     for (code, stderr), reason in zip(outcomes, cases.values(), strict=True):

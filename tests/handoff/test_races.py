@@ -180,7 +180,7 @@ async def test_a_later_attempt_on_the_same_prefill_node_waits_for_the_earlier_on
         pair.require_clean()
 
 
-async def test_one_more_than_ps_line_holds_is_refused() -> None:
+async def test_one_more_than_ps_queue_holds_is_refused() -> None:
     gate = Gate()
     async with running_pair(MODEL, FULL_PREFILL, DECODE, prefill_gate=gate) as pair:
         gate.close()

@@ -1,4 +1,4 @@
-"""The import table: which room may import which, and what it never imports."""
+"""The import table: which folder may import which, and what it never imports."""
 
 import ast
 import subprocess
@@ -17,27 +17,27 @@ NIXL = frozenset({"nixl", "nixl_cu12", "nixl_cu13"})
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """`imports` are the rooms of ours that it may import, itself aside; `never` are packages that it must not."""
+class Folder:
+    """`imports` are the folders of ours that it may import, itself aside; `never` are packages that it must not."""
 
     imports: frozenset[str]
     never: frozenset[str]
 
 
-def room(imports: str, never: frozenset[str]) -> Room:
-    return Room(frozenset(imports.split()), never | {"kubernetes"})
+def folder(imports: str, never: frozenset[str]) -> Folder:
+    return Folder(frozenset(imports.split()), never | {"kubernetes"})
 
 
-ROOMS = {
-    "core": room("", WEB | MODEL | {"grpc"}),
-    "proto": room("core", WEB | MODEL),
-    "kv_transfer": room("core", WEB | MODEL | {"grpc"}),
-    "engine": room("core", WEB | {"grpc"}),
-    "node": room("core proto kv_transfer engine", WEB | MODEL),
-    "prefill_node": room("core proto kv_transfer engine node", WEB | MODEL),
-    "decode_node": room("core proto kv_transfer engine node", WEB | MODEL),
-    "router": room("core proto", MODEL),
-    "cli": room("core proto kv_transfer engine node prefill_node decode_node router", frozenset()),
+FOLDERS = {
+    "core": folder("", WEB | MODEL | {"grpc"}),
+    "proto": folder("core", WEB | MODEL),
+    "kv_transfer": folder("core", WEB | MODEL | {"grpc"}),
+    "engine": folder("core", WEB | {"grpc"}),
+    "node": folder("core proto kv_transfer engine", WEB | MODEL),
+    "prefill_node": folder("core proto kv_transfer engine node", WEB | MODEL),
+    "decode_node": folder("core proto kv_transfer engine node", WEB | MODEL),
+    "router": folder("core proto", MODEL),
+    "cli": folder("core proto kv_transfer engine node prefill_node decode_node router", frozenset()),
 }
 
 GRPC_EDGES = frozenset(
@@ -57,11 +57,11 @@ ONLY_IN = {
 }
 """Modules with few users. No file but a gRPC edge sees a wire type."""
 
-LOADS_TORCH = ("cli/model_store/gguf_folder.py", "engine/models/", "engine/layers/", "engine/kernels/")
+LOADS_TORCH = ("engine/models/", "engine/layers/", "engine/kernels/")
 """Where torch is loaded, beside the files that import it themselves. Nothing else imports these before their work begins."""
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted(path.relative_to(ROOT) for name in ROOMS for path in (ROOT / name).rglob("*.py") if "_pb2" not in path.name)
+FILES = sorted(path.relative_to(ROOT) for name in FOLDERS for path in (ROOT / name).rglob("*.py") if "_pb2" not in path.name)
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -90,12 +90,12 @@ def packages(path: Path) -> set[str]:
 def test_a_room_imports_only_the_rooms_that_the_table_allows(path: Path) -> None:
     here = path.parts[0]
     ours = {module.split(".")[1] for module in imported_modules(path) if module.startswith("twostep.")}
-    assert ours <= ROOMS[here].imports | {here}
+    assert ours <= FOLDERS[here].imports | {here}
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_a_room_never_imports_what_the_table_forbids(path: Path) -> None:
-    assert not packages(path) & ROOMS[path.parts[0]].never
+    assert not packages(path) & FOLDERS[path.parts[0]].never
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
@@ -106,19 +106,19 @@ def test_modules_with_few_users_are_imported_by_no_others(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_our_rooms_are_imported_under_twostep_and_never_relatively(path: Path) -> None:
-    assert not packages(path) & {*ROOMS, ""}
+    assert not packages(path) & {*FOLDERS, ""}
 
 
 def test_the_wheel_the_type_checker_and_the_linter_know_every_room() -> None:
     tools = PYPROJECT["tool"]
-    assert set(tools["hatch"]["build"]["targets"]["wheel"]["only-include"]) == set(ROOMS)
-    assert set(tools["mypy"]["packages"]) == {f"twostep.{name}" for name in ROOMS}
-    assert set(tools["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == set(ROOMS)
+    assert set(tools["hatch"]["build"]["targets"]["wheel"]["only-include"]) == set(FOLDERS)
+    assert set(tools["mypy"]["packages"]) == {f"twostep.{name}" for name in FOLDERS}
+    assert set(tools["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == set(FOLDERS)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_fresh_interpreter_loads_no_torch_until_a_model_is_run(room: str) -> None:
-    here = [path for path in FILES if path.parts[0] == room and path.stem != "__main__"]
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_fresh_interpreter_loads_no_torch_until_a_model_is_run(folder: str) -> None:
+    here = [path for path in FILES if path.parts[0] == folder and path.stem != "__main__"]
     paths = [path for path in here if "torch" not in packages(path) and not path.as_posix().startswith(LOADS_TORCH)]
     modules = [".".join(("twostep", *path.with_suffix("").parts)) for path in paths]
     program = f"import {', '.join(['sys', *modules])}; sys.exit('torch' in sys.modules)"

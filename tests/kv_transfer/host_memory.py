@@ -8,9 +8,9 @@ import numpy as np
 from twostep.core.digest import Digests, Words, digest
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
+from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
-from twostep.kv_transfer.copy_in import LandedPiece
 from twostep.kv_transfer.source_digests import SourceDigests
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.landed_piece import LandedPiece
+from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 from twostep.kv_transfer.incoming import Verdict

@@ -74,11 +74,9 @@ def test_an_unproven_extent_waits_for_its_cooldown_and_is_counted(world: World) 
     assert world.pool.census() == LandingCensus(1000, 0, 0, 1000)
     world.clock.now_s = 12.9
     assert world.pool.lend(100, 2, 5, leg("next")) is None
-    assert world.pool.next_end_of_cooldown_s() == pytest.approx(0.1)
     world.clock.now_s = 13
     assert lend(world, 100, 5).offset == 0
     assert world.pool.unproven_reuse == 1
-    assert world.pool.next_end_of_cooldown_s() is None
 
 
 def test_a_late_proof_ends_the_cooldown(world: World) -> None:

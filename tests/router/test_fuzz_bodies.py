@@ -15,7 +15,7 @@ from twostep.tests.router.cluster import events
 from twostep.tests.router.tiny_tokenizer import write_folder
 from twostep.tests.router.wire_bodies import PATHS
 
-FEW = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=1500)
 
 

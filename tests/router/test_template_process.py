@@ -1,7 +1,9 @@
 """Templates run in processes of their own: whatever they do ends in bounded time and memory, and the next request is served."""
 
 import asyncio
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from twostep.core.errors import ConfigError, InvalidRequest
 from twostep.router.templates.conversation import Conversation
 from twostep.router.templates.folder import TemplateSet
 from twostep.router.templates.renderer import NUM_PROCESSES, ProcessRenderer
+from twostep.tests.router.cluster import until
 
 pytestmark = pytest.mark.processes
 
@@ -104,3 +107,39 @@ async def test_a_number_that_cannot_be_written_down_is_refused() -> None:
     async with renderer() as templates:
         with pytest.raises(InvalidRequest, match="the conversation cannot be rendered: Exceeds the limit"):
             await templates.render(Conversation([], settings={"x": 10**5000}))
+
+
+ROUTER = """
+import asyncio
+from twostep.tests.router.test_template_process import asking, renderer
+
+async def main():
+    async with renderer(processor_time_s=1.0) as templates:
+        print("started", flush=True)
+        await templates.render(asking("loop"))
+
+asyncio.run(main())
+"""
+
+
+async def test_no_process_outlives_its_router_not_even_in_a_loop() -> None:
+    router = await asyncio.create_subprocess_exec(sys.executable, "-c", ROUTER, stdout=asyncio.subprocess.PIPE)
+    assert router.stdout
+    assert await router.stdout.readline() == b"started\n"
+    [child] = await asyncio.to_thread(children, router.pid)
+    router.kill()
+    await router.wait()
+
+    async def has_ended() -> bool:
+        return await asyncio.to_thread(is_gone, child)
+
+    await until(has_ended)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "State:\tZ" in status.read_text()

@@ -1,18 +1,38 @@
-"""What the handoff asks of a node's KV memory, as a Protocol: copy a landed piece into blocks, and digest blocks."""
+"""What the handoff asks of a node's KV cache: where it lies, copying a landed piece in, and digesting blocks."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from twostep.core.digest import Digests
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.landed_piece import LandedPiece as LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 
 
+@dataclass(frozen=True, slots=True)
+class LandedPiece:
+    """Some of P's blocks, in some layers, as they lie in a landing extent.
+
+    `source_blocks` counts P's blocks within `missing`; `num_slots` and `source_block_tokens` give the extent's shape
+    `[layer][slot][kv_head][token][k|v][dim]`.
+    """
+
+    layers: range
+    source_blocks: range
+    missing: TokenRange
+    source_block_tokens: int
+    num_slots: int
+
+    def tokens_of(self, source_block: int) -> TokenRange:
+        """Return the positions that P's block number `source_block` of the range holds; the last may be partial."""
+        start = self.missing.start + source_block * self.source_block_tokens
+        return TokenRange(start, min(start + self.source_block_tokens, self.missing.end))
+
+
 class KVMemory(Protocol):
-    """The KV cache of one node, as `kv_transfer` sees it. Calls may come from any thread but the engine's.
+    """The KV cache of one node. Calls may come from any thread.
 
     The blocks named belong to the caller's request alone; the engine does not touch them meanwhile.
     """
