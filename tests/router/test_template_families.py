@@ -154,6 +154,12 @@ def test_a_message_of_calls_alone_is_given_the_only_form_that_the_template_takes
     assert answer in ours(family).render(Conversation([ASK, {**CALLING, "content": None}]))
 
 
+def test_a_message_of_calls_alone_beside_null_cannot_be_continued() -> None:
+    sent = Conversation([ASK, {**CALLING, "content": None}], add_generation_prompt=False, continue_final_message=True)
+    with pytest.raises(InvalidRequest, match="the last message has no content"):
+        ours(SHOWS_CALLS_ONLY_BESIDE_NULL).render(sent)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_family_answers_a_question(family: str) -> None:
     assert "Amstel" in (rendered(ours(family), CONVERSATIONS["one question"]) or "")
