@@ -46,6 +46,9 @@ class RouterConfig:
     """A client that has not sent its whole request after so long is answered with 408 and disconnected."""
     client_stall_s: Seconds = 30.0
     """A client that takes nothing for so long is disconnected."""
+    client_idle_s: Seconds = 75.0
+    """A connection on which nothing is asked for so long is closed. Clients and proxies should keep theirs for less: a
+    request that meets the closing is lost."""
     keep_alive_s: Seconds = 15.0
     """A streamed reply that has nothing to say for so long says so, in a comment, lest a proxy ends it."""
     cors_origins: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """Makes the HTTP server: uvicorn, whose signals are the program's and whose connections are guarded."""
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -43,6 +44,7 @@ def new_http_server(app: ASGIApp, config: RouterConfig, metrics: Metrics) -> Htt
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=math.ceil(config.client_idle_s),
             timeout_graceful_shutdown=max(1, int(config.drain_s)),
         )
     )

@@ -20,12 +20,14 @@ def adapt(messages: Sequence[Message], habits: Habits) -> list[dict[str, Any]]:
 
 
 def _adapt(message: Message, habits: Habits, where: str) -> dict[str, Any]:
-    # A missing key is what templates expect; null is printed by many of them.
+    # A missing key is what most templates expect; null is printed by many of them.
     adapted = {name: value for name, value in message.items() if value is not None}
     if adapted["role"] == "developer" and not habits.knows_developer:
         adapted["role"] = "system"
     if "content" in adapted:
         adapted["content"] = _content(adapted["content"], adapted["role"], habits)
+    elif "tool_calls" in adapted:
+        adapted.update(habits.no_content)
     if "tool_calls" in adapted and habits.takes_argument_objects:
         adapted["tool_calls"] = [
             _with_argument_object(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(adapted["tool_calls"])

@@ -14,7 +14,7 @@ MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 def with_mark(messages: Sequence[dict[str, Any]], source: str) -> tuple[list[dict[str, Any]], str]:
     """Return the messages with the mark at the end of the last text, and that text. Raises InvalidRequest without one."""
     final = messages[-1]
-    if "content" not in final:
+    if final.get("content") is None:
         raise _refused("the last message has no content")
     if "content" not in source:
         raise _refused("the model's chat template takes no content")

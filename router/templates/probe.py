@@ -25,11 +25,13 @@ class Habits:
     """Roles whose content a template shows when it is a string, and when it is a list of text parts.
 
     `takes_argument_objects`: tool calls' arguments are to be given as objects, not as JSON text.
+    `no_content`: what stands for the content of a message that has only tool calls.
     """
 
     text_roles: frozenset[str]
     parts_roles: frozenset[str]
     takes_argument_objects: bool
+    no_content: Message
 
     @property
     def knows_developer(self) -> bool:
@@ -39,10 +41,12 @@ class Habits:
 def find_habits(render: RenderMessages) -> Habits:
     """Return what `render`, a template applied to messages, can do."""
     parts = [{"type": "text", "text": MARK}]
+    with_object, with_text = (_forms_that_show_a_call(render, arguments) for arguments in ({MARK: 1}, f'{{"{MARK}": 1}}'))
     return Habits(
         text_roles=frozenset(role for role in CONVERSATIONS if _shows(render, CONVERSATIONS[role](MARK))),
         parts_roles=frozenset(role for role in CONVERSATIONS if _shows(render, CONVERSATIONS[role](parts))),
-        takes_argument_objects=_shows_call(render, {MARK: 1}) or not _shows_call(render, f'{{"{MARK}": 1}}'),
+        takes_argument_objects=bool(with_object) or not with_text,
+        no_content=next(iter(with_object or with_text or _forms_that_render(render)), MISSING),
     )
 
 
@@ -53,6 +57,10 @@ CONVERSATIONS: Mapping[str, Callable[[Any], Sequence[Message]]] = {
     "assistant": lambda content: [HELLO, {"role": "assistant", "content": content}, HELLO],
 }
 
+MISSING: Message = {}
+NO_CONTENT: Sequence[Message] = (MISSING, {"content": ""}, {"content": [{"type": "text", "text": ""}]}, {"content": None})
+"""The forms in which a message can have no content. Null comes last: many templates print it."""
+
 
 def _shows(render: RenderMessages, messages: Sequence[Message]) -> bool:
     """Whether the mark stands in the prompt by itself: between quotes it is part of a printed list."""
@@ -60,9 +68,17 @@ def _shows(render: RenderMessages, messages: Sequence[Message]) -> bool:
     return MARK in text and f"'{MARK}'" not in text and f'"{MARK}"' not in text
 
 
-def _shows_call(render: RenderMessages, arguments: Any) -> bool:
+def _forms_that_show_a_call(render: RenderMessages, arguments: Any) -> list[Message]:
+    return [form for form in NO_CONTENT if MARK in _try(render, _calling(form, arguments))]
+
+
+def _forms_that_render(render: RenderMessages) -> list[Message]:
+    return [form for form in NO_CONTENT if _try(render, _calling(form, {}))]
+
+
+def _calling(no_content: Message, arguments: Any) -> Sequence[Message]:
     call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
-    return MARK in _try(render, [HELLO, {"role": "assistant", "content": "", "tool_calls": [call]}])
+    return [HELLO, {"role": "assistant", **no_content, "tool_calls": [call]}]
 
 
 def _try(render: RenderMessages, messages: Sequence[Message]) -> str:

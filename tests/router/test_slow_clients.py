@@ -62,6 +62,13 @@ async def test_a_kept_connection_may_be_silent_between_requests(tmp_path: Path) 
                     await kept.reader.read(1)
 
 
+async def test_a_kept_connection_on_which_nothing_more_is_asked_is_closed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, client_idle_s=1) as running, connection(running) as kept:
+        await kept.send(chat_request())
+        assert [status for status, _, _ in await kept.replies(1)] == [200]
+        assert await kept.rest() == b""
+
+
 async def test_replies_that_nobody_reads_are_ended_with_their_connection(tmp_path: Path) -> None:
     async with cluster(tmp_path, client_stall_s=0.5) as running, connection(running, receive_buffer=2048) as deaf:
         sending = asyncio.create_task(deaf.send(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 20_000))

@@ -21,6 +21,7 @@ FAMILIES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
 TAKES_ONLY_PARTS = "smolvlm"
 TAKES_PARTS = {"gemma3", "glm4moe", "lfm2_2_5", "llama3_2_vision", "mistral_v3_tekken", "mistral_v7_tekken", TAKES_ONLY_PARTS}
 TAKES_ARGUMENTS_AS_TEXT = "deepseekv3"
+SHOWS_CALLS_ONLY_BESIDE_NULL = "deepseek_r1_distill"
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 SYSTEM = {"role": "system", "content": "Be brief & <kind>."}
@@ -134,6 +135,29 @@ def test_text_parts_become_what_transformers_makes_of_them_or_of_their_text(fami
     sent = Conversation([{"role": "system", "content": parts}, {"role": "user", "content": parts}])
     joined = Conversation([{"role": "system", "content": "One.\nTwo."}, {"role": "user", "content": "One.\nTwo."}])
     assert rendered(ours(family), sent) == expected(theirs(family), sent if family in TAKES_PARTS else joined)
+
+
+@pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if family not in (TAKES_ONLY_PARTS, SHOWS_CALLS_ONLY_BESIDE_NULL)]
+)
+def test_a_message_of_calls_alone_becomes_what_transformers_makes_of_an_empty_content(family: str) -> None:
+    sent = Conversation([ASK, {**CALLING, "content": None}])
+    empty = Conversation([ASK, CALLING])
+    written = empty if family == TAKES_ARGUMENTS_AS_TEXT else with_argument_objects(empty)
+    assert rendered(ours(family), sent) == expected(theirs(family), written) is not None
+
+
+@pytest.mark.parametrize(
+    ("family", "answer"), [(SHOWS_CALLS_ONLY_BESIDE_NULL, "find_river"), (TAKES_ONLY_PARTS, "Assistant: <")]
+)
+def test_a_message_of_calls_alone_is_given_the_only_form_that_the_template_takes(family: str, answer: str) -> None:
+    assert answer in ours(family).render(Conversation([ASK, {**CALLING, "content": None}]))
+
+
+def test_a_message_of_calls_alone_beside_null_cannot_be_continued() -> None:
+    sent = Conversation([ASK, {**CALLING, "content": None}], add_generation_prompt=False, continue_final_message=True)
+    with pytest.raises(InvalidRequest, match="the last message has no content"):
+        ours(SHOWS_CALLS_ONLY_BESIDE_NULL).render(sent)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
