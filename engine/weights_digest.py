@@ -1,15 +1,18 @@
-"""Names a model's weights by their content; hashing is remembered by path, size and time of change."""
+"""Names a model's weights by their content; hashing is remembered by path, size and time of change, where it can be."""
 
 import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 
 from twostep.engine.model_folder import ModelFolder
 
+logger = logging.getLogger(__name__)
+
 
 def weights_digest(folder: ModelFolder, cache: Path) -> str:
-    """Return a SHA-256 over the folder's safetensors files. `cache` is a folder that this may write to."""
+    """Return a SHA-256 over the folder's safetensors files. `cache` is a folder for what is remembered."""
     whole = hashlib.sha256()
     for file in folder.weight_files:
         whole.update(bytes.fromhex(_file_digest(file, cache)))
@@ -29,16 +32,19 @@ def _file_digest(file: Path, cache: Path) -> str:
     if {key: known.get(key) for key in seen} == seen:
         return str(known["sha256"])
     digest = file_sha256(file)
-    _write(entry, seen | {"sha256": digest})
+    try:
+        _write(entry, seen | {"sha256": digest})
+    except OSError as cause:
+        logger.warning("weights will be hashed again at the next start", extra={"cache": str(entry), "reason": str(cause)})
     return digest
 
 
 def _read(entry: Path) -> dict[str, str | int]:
     try:
-        known: dict[str, str | int] = json.loads(entry.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        known = json.loads(entry.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
-    return known
+    return known if isinstance(known, dict) else {}
 
 
 def _write(entry: Path, values: dict[str, str | int]) -> None:

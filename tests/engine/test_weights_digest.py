@@ -5,6 +5,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from twostep.engine.model_folder import ModelFolder
 from twostep.engine.weights_digest import weights_digest
 
@@ -36,10 +38,20 @@ def test_an_unchanged_file_is_not_hashed_again_and_a_changed_one_is(tmp_path: Pa
     assert weights_digest(folder, cache) == before
 
 
-def test_a_broken_memory_is_written_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["{", "[]"])
+def test_a_broken_memory_is_written_anew(broken: str, tmp_path: Path) -> None:
     cache, folder = tmp_path / "cache", folder_of(tmp_path / "m", a=b"first")
     before = weights_digest(folder, cache)
     (entry,) = cache.iterdir()
-    entry.write_text("{")
+    entry.write_text(broken)
     assert weights_digest(folder, cache) == before
     assert json.loads(entry.read_text())["sha256"] == hashlib.sha256(b"first").hexdigest()
+
+
+def test_weights_are_named_where_nothing_can_be_remembered_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = folder_of(tmp_path / "m", a=b"first")
+    (tmp_path / "file").write_text("")
+    assert weights_digest(folder, tmp_path / "file" / "cache") == weights_digest(folder, tmp_path / "cache")
+    assert [record.message for record in caplog.records] == ["weights will be hashed again at the next start"]
