@@ -239,7 +239,7 @@ def _load_nixl() -> Any:
         raise ConfigError("NIXL is not installed: pip install 'twostep[node]', or choose --transport local")
     try:
         api = importlib.import_module(f"{installed[0]}._api")
-    except ImportError as cause:
+    except (ImportError, OSError) as cause:
         raise ConfigError(f"NIXL ({installed[0]}) is installed but cannot be loaded: {cause}") from cause
     _log_as_we_do()
     return api

@@ -97,9 +97,14 @@ def _read_tokenizer(path: Path) -> HuggingFaceTokenizer:
 
 def _eos_ids(folder: Path, tokenizer: HuggingFaceTokenizer, named: Mapping[str, str]) -> frozenset[int]:
     """Return every token that ends an answer: those of the generation settings and the tokenizer's own."""
-    told = read_json(folder / "generation_config.json").get("eos_token_id")
-    if told is None:
-        told = read_json(folder / "config.json").get("eos_token_id")
-    ids = {told} if isinstance(told, int) else set(told or ())
+    ids = _eos_ids_in(folder / "generation_config.json") or _eos_ids_in(folder / "config.json")
     own: int | None = tokenizer.token_to_id(named["eos_token"]) if "eos_token" in named else None
     return frozenset(ids if own is None else ids | {own})
+
+
+def _eos_ids_in(path: Path) -> frozenset[int]:
+    told = read_json(path).get("eos_token_id")
+    ids = told if isinstance(told, list) else [] if told is None else [told]
+    if any(type(token) is not int or token < 0 for token in ids):
+        raise ConfigError(f"{path}: eos_token_id: expected a token id or a list of token ids, found {told!r}")
+    return frozenset(ids)

@@ -18,6 +18,14 @@ def value(config: Mapping[str, Any], key: str, kind: type[T], default: T | None 
     return found
 
 
+def size(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """Return `config[key]`, a number of things, or `default` where it is absent or null. Raises ConfigError below 1."""
+    found = value(config, key, int, default)
+    if found < 1:
+        raise ConfigError(f"config.json: {key} should be at least 1, found {found}")
+    return found
+
+
 def optional(config: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
     """Return `config[key]`, None where it is absent or null. Raises ConfigError."""
     found = config.get(key)

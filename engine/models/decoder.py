@@ -15,7 +15,7 @@ from twostep.engine.layers.layer_kind import LayerKind
 from twostep.engine.layers.mlp import GatedMLP
 from twostep.engine.layers.rope import Rope
 from twostep.engine.models.causal_lm import ModelFacts
-from twostep.engine.models.config_values import value
+from twostep.engine.models.config_values import size, value
 from twostep.engine.models.layer_values import model_facts, norm_of
 
 SPLIT: Mapping[str, tuple[str, ...]] = {
@@ -76,7 +76,7 @@ def pre_norm_decoder(
 ) -> Decoder:
     """Put together a decoder as Llama is built, with this `attention` in a layer of each kind."""
     facts, norm = model_facts(config, shape, list(kinds)), norm_of(config)
-    inner_dim = value(config, "intermediate_size", int)
+    inner_dim = size(config, "intermediate_size")
     return Decoder(
         facts,
         embedding=Embedding(facts.vocab_size, shape.dim),

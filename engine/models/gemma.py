@@ -14,7 +14,7 @@ from twostep.engine.layers.layer_kind import LayerKind
 from twostep.engine.layers.mlp import GatedMLP
 from twostep.engine.layers.norm import RMSNormFromOne
 from twostep.engine.layers.rope import RopeConfig
-from twostep.engine.models.config_values import require, unless_null, value
+from twostep.engine.models.config_values import require, size, unless_null, value
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.models.layer_values import FULL, SLIDING, kinds_by_type, layer_types, model_facts, num_layers
 
@@ -43,7 +43,7 @@ def gemma_decoder(
     require(config, "use_bidirectional_attention", False)
     facts, norm, bias = model_facts(config, shape, kinds), gemma_norm(config), value(config, "attention_bias", bool, False)
     score = Score(value(config, "query_pre_attn_scalar", float, 256.0) ** -0.5, score_cap)
-    inner_dim = value(config, "intermediate_size", int)
+    inner_dim = size(config, "intermediate_size")
 
     def layer(kind: LayerKind) -> nn.Module:
         attention = Attention(shape, kind, qkv_bias=bias, out_bias=bias, norm=head_norm, score=score)

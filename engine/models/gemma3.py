@@ -5,7 +5,7 @@ from typing import Any
 
 from twostep.core.errors import ConfigError
 from twostep.engine.layers.rope import RopeConfig
-from twostep.engine.models.config_values import optional, require, value
+from twostep.engine.models.config_values import optional, require, size, value
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.models.gemma import gemma_decoder, gemma_kinds, gemma_norm
 from twostep.engine.models.layer_values import FULL, SLIDING, attention_shape
@@ -15,7 +15,7 @@ from twostep.engine.models.rope_values import rope_config
 def gemma3(config: Mapping[str, Any]) -> Decoder:
     require(config, "attn_logit_softcapping", None)
     shape = attention_shape(config, head_dim=256)
-    period = value(config, "sliding_window_pattern", int, value(config, "_sliding_window_pattern", int, 6))
+    period = size(config, "sliding_window_pattern", size(config, "_sliding_window_pattern", 6))
     return gemma_decoder(
         config,
         shape,

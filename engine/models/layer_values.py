@@ -10,7 +10,7 @@ from twostep.engine.layers.layer_kind import LayerKind
 from twostep.engine.layers.norm import RMSNorm
 from twostep.engine.layers.rope import LongRopeScaling, RopeConfig
 from twostep.engine.models.causal_lm import ModelFacts
-from twostep.engine.models.config_values import value
+from twostep.engine.models.config_values import size, value
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 Config = Mapping[str, Any]
@@ -18,15 +18,15 @@ Config = Mapping[str, Any]
 
 def attention_shape(config: Config, head_dim: int | None = None) -> AttentionShape:
     """Return the shape of every layer's attention; `head_dim` is the family's, unset: what is left for each head."""
-    dim, num_heads = value(config, "hidden_size", int), value(config, "num_attention_heads", int)
-    num_kv_heads = value(config, "num_key_value_heads", int, num_heads)
+    dim, num_heads = size(config, "hidden_size"), size(config, "num_attention_heads")
+    num_kv_heads = size(config, "num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
         raise ConfigError(f"config.json: num_attention_heads = {num_heads} is no multiple of {num_kv_heads} key-value heads")
-    return AttentionShape(dim, num_heads, num_kv_heads, value(config, "head_dim", int, head_dim or dim // num_heads))
+    return AttentionShape(dim, num_heads, num_kv_heads, size(config, "head_dim", head_dim or dim // num_heads))
 
 
 def num_layers(config: Config) -> int:
-    return value(config, "num_hidden_layers", int)
+    return size(config, "num_hidden_layers")
 
 
 def layer_types(config: Config, usual: Sequence[str]) -> Sequence[str]:
@@ -55,7 +55,7 @@ def kinds_alike(config: Config, rope: RopeConfig, window: int | None = None) -> 
 
 def _felt(config: Config, window: int | None) -> int | None:
     """Return the window, or None where no sequence outgrows it: a mask that hides nothing is not made."""
-    return window if window is not None and window < value(config, "max_position_embeddings", int) else None
+    return window if window is not None and window < size(config, "max_position_embeddings") else None
 
 
 def norm_of(config: Config) -> partial[RMSNorm]:
@@ -69,6 +69,6 @@ def model_facts(config: Config, shape: AttentionShape, kinds: Sequence[LayerKind
         kinds=tuple(kinds),
         num_kv_heads=shape.num_kv_heads,
         head_dim=shape.head_dim,
-        vocab_size=value(config, "vocab_size", int),
-        max_tokens=min([value(config, "max_position_embeddings", int), *limits]),
+        vocab_size=size(config, "vocab_size"),
+        max_tokens=min([size(config, "max_position_embeddings"), *limits]),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from twostep.core.errors import ConfigError
 from twostep.engine.layers.rope import LinearScaling, Llama3Scaling, LongRopeScaling, RopeConfig
-from twostep.engine.models.config_values import optional, value
+from twostep.engine.models.config_values import optional, size, value
 
 Settings = Mapping[str, Any]
 MakeRope = Callable[[Settings, int, float], RopeConfig]
@@ -65,13 +65,13 @@ def _longrope(settings: Settings, dim: int, theta: float) -> RopeConfig:
     trained, factors = _trained_tokens(settings), tuple(map(float, settings.get("short_factor", ())))
     if len(factors) != dim // 2:
         raise ConfigError(f"config.json: short_factor should hold {dim // 2} numbers, found {len(factors)}")
-    stretch = optional(settings, "factor", float) or value(settings, "max_position_embeddings", int) / trained
+    stretch = optional(settings, "factor", float) or size(settings, "max_position_embeddings") / trained
     magnitude = math.sqrt(1 + math.log(stretch) / math.log(trained)) if stretch > 1 else 1.0
     return RopeConfig(dim, theta, LongRopeScaling(factors, trained), optional(settings, "attention_factor", float) or magnitude)
 
 
 def _trained_tokens(settings: Settings) -> int:
-    return value(settings, "original_max_position_embeddings", int, value(settings, "max_position_embeddings", int))
+    return size(settings, "original_max_position_embeddings", size(settings, "max_position_embeddings"))
 
 
 _LENGTHS = {"max_position_embeddings", "original_max_position_embeddings"}

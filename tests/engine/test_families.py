@@ -182,6 +182,8 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
         ("llama", {"architectures": None}, "architecture none is not supported"),
         ("llama", {"is_causal": False}, "is_causal = False is not supported, only True"),
         ("llama", {"num_key_value_heads": 3}, "num_attention_heads = 4 is no multiple of 3 key-value heads"),
+        ("llama", {"num_hidden_layers": 0}, "num_hidden_layers should be at least 1, found 0"),
+        ("llama", {"num_attention_heads": 0}, "num_attention_heads should be at least 1, found 0"),
         ("qwen2", {"rope_parameters": YARN}, "rope type 'yarn' is not supported, only default, linear, llama3, longrope, su"),
         ("qwen2", {"rope_scaling": {"type": "default", "mrope_section": [1]}}, "mrope_section is not supported for rope type"),
         ("qwen3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),

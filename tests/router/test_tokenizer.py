@@ -85,6 +85,9 @@ def add_bos(folder: Path) -> Path:
         ({"tokenizer.json": "{"}, "tokenizer.json: not a tokenizer"),
         ({"tokenizer_config.json": "{"}, "tokenizer_config.json: cannot be read"),
         ({"tokenizer_config.json": "[]"}, "tokenizer_config.json: expected a JSON object, found list"),
+        ({"generation_config.json": '{"eos_token_id": "x"}'}, "generation_config.json: eos_token_id: expected a token id"),
+        ({"generation_config.json": '{"eos_token_id": [1, 2.5]}'}, "generation_config.json: eos_token_id: expected a token id"),
+        ({"config.json": '{"eos_token_id": -1}'}, "config.json: eos_token_id: expected a token id"),
     ],
 )
 def test_a_broken_folder_is_named(tmp_path: Path, files: dict[str, str], message: str) -> None:
