@@ -1,6 +1,5 @@
 """`twostep` as a process of its own: the command line as a person or a script meets it."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from twostep.cli.cluster import Cluster, NodeAddress
 
 COMMAND = (sys.executable, "-c", "import sys; from twostep.cli.main import main; sys.exit(main())")
 END_S = 60.0
@@ -26,16 +23,6 @@ class Up:
     @property
     def url(self) -> str:
         return self.line.split()[3]
-
-    def cluster(self) -> Cluster:
-        """Return what the programs told of their addresses."""
-        grpc = json.loads(next(self.folder.glob("twostep-*/router.json")).read_text())["grpc"]
-        return Cluster(self.url, grpc, tuple(self._nodes("prefill")), tuple(self._nodes("decode")))
-
-    def _nodes(self, role: str) -> Iterator[NodeAddress]:
-        for path in sorted(self.folder.glob(f"twostep-*/{role}-*.json")):
-            told = json.loads(path.read_text())
-            yield NodeAddress(told["node"], told["grpc"], told["metrics"])
 
     def children(self) -> dict[str, int]:
         """Return the process id of each child by the name of its program's module."""
