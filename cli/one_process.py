@@ -1,10 +1,9 @@
 """All nodes of a cluster in one process, joined by the local transport: `twostep up --transport local` runs this."""
 
 import asyncio
-import sys
 
 from twostep.core.config import config
-from twostep.core.program import run_program
+from twostep.core.program import leave, run_program
 from twostep.decode_node import program as decode_program
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.kv_transfer.local_transport import LocalFabric
@@ -31,4 +30,4 @@ async def serve(nodes: NodesConfig, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_program("twostep-nodes", "Serves several nodes in one process.", NodesConfig, serve))
+    leave(run_program("twostep-nodes", "Serves several nodes in one process.", NodesConfig, serve))

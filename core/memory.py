@@ -1,7 +1,10 @@
-"""Memory as a transport sees it: an address range on the host or on a device."""
+"""Memory as a transport sees it: an address range on the host or on a device; and where that on the host comes from."""
 
+import mmap
 from dataclasses import dataclass
 from typing import Literal
+
+from twostep.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +21,11 @@ class MemoryRegion:
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             raise ValueError(f"[{offset}, {offset + num_bytes}) lies outside a region of {self.num_bytes} bytes")
         return MemoryRegion(self.address + offset, num_bytes, self.kind, self.device)
+
+
+def host_pages(num_bytes: int, key: str) -> mmap.mmap:
+    """Return zeroed, page-aligned memory. Raises ConfigError, naming the `key` that asks for it, when it cannot be had."""
+    try:
+        return mmap.mmap(-1, num_bytes)
+    except (OSError, OverflowError) as cause:
+        raise ConfigError(f"{key}: this machine cannot give {num_bytes} bytes of memory") from cause

@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +41,17 @@ def run_program(
         print(f"{name}: {reason}", file=sys.stderr)
         return ConfigError.exit_code if isinstance(reason, ConfigError) else 1
     return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End the process without taking the interpreter down first.
+
+    That would end threads inside foreign code, such as that of a load that was given up, and C++ answers it with an abort.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _reason(raised: Exception) -> Exception | None:

@@ -1,10 +1,8 @@
 """Starts the decode node: `python -m twostep.decode_node`."""
 
-import sys
-
-from twostep.core.program import run_program
+from twostep.core.program import leave, run_program
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.program import serve
 
 if __name__ == "__main__":
-    sys.exit(run_program("twostep-decode-node", "Serves the decode half of twostep.", DecodeNodeConfig, serve))
+    leave(run_program("twostep-decode-node", "Serves the decode half of twostep.", DecodeNodeConfig, serve))

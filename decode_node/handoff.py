@@ -83,6 +83,7 @@ class Handoff:
         if self.state is HandoffState.FILLING:
             self.move_to(HandoffState.RESERVED)
         self.order, self.granted, self.loss = order, None, None
+        self.meter = BillMeter(now)
         self.deadline = now + order.remaining_s
         self.changed.set()
 

@@ -3,9 +3,11 @@
 import asyncio
 import time
 
+from twostep.core.errors import ConfigError
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.node import DecodeNode
 from twostep.decode_node.service import add_services
+from twostep.engine.runner import Runner
 from twostep.kv_transfer.local_transport import LocalFabric
 from twostep.node.program import Materials, NodeProgram, serve_node
 
@@ -14,8 +16,25 @@ async def serve(config: DecodeNodeConfig, stop: asyncio.Event, fabric: LocalFabr
     """Serve until `stop` is set, then drain; see `serve_node`."""
 
     def build(materials: Materials) -> DecodeNode:
-        return DecodeNode(
+        _require_landing_space(config, materials.runner)
+        node = DecodeNode(
             materials.address.node, materials.runner, materials.transport, config, materials.metrics, time.monotonic
         )
+        _require_room(node)
+        return node
 
     await serve_node(NodeProgram("decode", add_services, build), config, stop, fabric)
+
+
+def _require_landing_space(config: DecodeNodeConfig, runner: Runner) -> None:
+    share, block_bytes = int(config.landing_bytes * config.landing_share), runner.kv.layout.block_bytes
+    if share < block_bytes:
+        raise ConfigError(f"landing_bytes * landing_share = {share} holds no block: one takes {block_bytes} bytes")
+
+
+def _require_room(node: DecodeNode) -> None:
+    if node.control.describe().max_prompt_tokens < 1:
+        num_blocks = node.control.describe().num_blocks
+        raise ConfigError(
+            f"engine.kv_bytes holds {num_blocks} blocks: with growth_tokens no prompt fits, not even of one token"
+        )

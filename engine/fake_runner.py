@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from twostep.core.block_hash import HASH_SCHEME, SALT_RULE
 from twostep.core.digest import DIGEST_VERSION, Digests, Words, layer_coefficients, splitmix64, token_coefficients
@@ -21,6 +23,9 @@ from twostep.engine.config import EngineConfig
 from twostep.engine.kv_cache import HostKVCache
 from twostep.engine.runner import Drawn, OnLayers
 
+Count = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 @dataclass(frozen=True, slots=True)
 class FakeModel:
@@ -29,15 +34,15 @@ class FakeModel:
     With `eos_after` set, output number `eos_after` (from 0) and every later one is `eos_id`.
     """
 
-    vocab_size: int = 1000
-    num_layers: int = 4
-    num_kv_heads: int = 2
-    head_dim: int = 8
-    max_model_tokens: int = 8192
+    vocab_size: Count = 1000
+    num_layers: Count = 4
+    num_kv_heads: Count = 2
+    head_dim: Count = 8
+    max_model_tokens: Count = 8192
     eos_id: int = 0
     eos_after: int | None = None
-    step_s: float = 0.0
-    token_s: float = 0.0
+    step_s: Seconds = 0.0
+    token_s: Seconds = 0.0
 
 
 class FakeRunner:

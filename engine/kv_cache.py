@@ -1,7 +1,6 @@
 """The memory that holds KV: what the runners ask of it, and the one in host memory."""
 
 import ctypes
-import mmap
 from collections.abc import Sequence
 from itertools import pairwise
 from math import gcd, prod
@@ -13,7 +12,7 @@ from twostep.core.digest import Digests, Words, digest_layers
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.kv_memory import KVMemory, LandedPiece
-from twostep.core.memory import MemoryRegion
+from twostep.core.memory import MemoryRegion, host_pages
 from twostep.core.ticket import TokenRange
 
 
@@ -30,7 +29,7 @@ class HostKVCache:
     def __init__(self, layout: KVLayout, num_blocks: int) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
-        pages = mmap.mmap(-1, num_blocks * layout.block_bytes)
+        pages = host_pages(num_blocks * layout.block_bytes, "engine.kv_bytes")
         self.words: Words = np.frombuffer(pages, dtype=np.uint32).reshape(layout.pool_shape(num_blocks))
 
     def region(self) -> MemoryRegion:

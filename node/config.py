@@ -8,7 +8,7 @@ from pydantic import Field
 from twostep.core.config import config
 from twostep.engine.config import EngineConfig
 
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(gt=0)]
 

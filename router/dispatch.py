@@ -21,9 +21,7 @@ from twostep.router.run import OnTokens, Outcome, Run
 class Dispatch(Protocol):
     """What the front doors ask of the nodes behind it."""
 
-    async def run(
-        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
-    ) -> Outcome:
+    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
         """Serve the request; cancelling this ends it on every node. `arrived` is on the event loop's clock.
 
         Raises ServingError.
@@ -39,9 +37,7 @@ class Dispatcher:
         self._metrics = metrics
         self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
 
-    async def run(
-        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
-    ) -> Outcome:
+    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
         deadline = arrived + timeout_s
         inbox = Inbox(self._config.max_buffered_tokens)
         state = RequestState(request, max_attempts=self._config.max_attempts)
@@ -51,7 +47,7 @@ class Dispatcher:
                 inbox.on_overflow(lambda: _end_now(limit))
                 async with Legs(self._pool, request, inbox, deadline=deadline) as legs:
                     run = Run(request, state, legs, inbox, times, on_tokens, nodes=self, metrics=self._metrics)
-                    return await run.to_the_end(wants_bill=wants_bill)
+                    return await run.to_the_end()
         except TimeoutError as cause:
             if inbox.has_overflowed:
                 raise Cancelled("the client does not read its tokens") from cause

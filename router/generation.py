@@ -83,9 +83,7 @@ class Generator:
             return not transcript.is_stopped
 
         with about_request(ask.request.id):
-            outcome = await self._dispatch.run(
-                ask.request, on_tokens, arrived=ask.arrived, timeout_s=ask.timeout_s, wants_bill=ask.wants_bill
-            )
+            outcome = await self._dispatch.run(ask.request, on_tokens, arrived=ask.arrived, timeout_s=ask.timeout_s)
         answer = _answer(ask, transcript, outcome)
         self._count(answer)
         return answer

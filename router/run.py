@@ -74,7 +74,7 @@ class Run:
         self._finish: FinishReason | None = None
         self._is_satisfied = False
 
-    async def to_the_end(self, *, wants_bill: bool) -> Outcome:
+    async def to_the_end(self) -> Outcome:
         """Serve the request. Raises ServingError when it fails for good."""
         await self._begin(self._nodes.place(None, self._avoid()))
         while self._finish is None and not self._is_satisfied:
@@ -82,9 +82,9 @@ class Run:
                 await self._react(event)
             await self._flush_tokens()
         if self._is_satisfied:
-            return await self._stop_early(wants_bill)
+            self._stop_decoding()
         await self._await_last_words()
-        return self._outcome(self._finish)
+        return self._outcome(None if self._is_satisfied else self._finish)
 
     async def _react(self, event: Event) -> None:
         decision = self._state.on(event)
@@ -116,12 +116,11 @@ class Run:
             raise decision.error
         await self._recover(decision)
 
-    async def _stop_early(self, wants_bill: bool) -> Outcome:
-        for ref in self._state.owed:
-            self._legs.cancel(ref, "a stop string has been found")
-        if wants_bill:
-            await self._await_last_words()
-        return self._outcome(None)
+    def _stop_decoding(self) -> None:
+        """P is left to say its last word: D has a token, so P has done its work and only waits to hear that."""
+        decode = self._state.placement.decode.ref
+        if decode in self._state.owed:
+            self._legs.cancel(decode, "a stop string has been found")
 
     async def _begin(self, placement: Placement) -> None:
         self._state.begin_attempt(placement)

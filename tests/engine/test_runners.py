@@ -19,7 +19,9 @@ def test_the_fake_models_knobs_are_read() -> None:
     assert fake_model("vocab_size=500,step_s=0.01") == FakeModel(vocab_size=500, step_s=0.01)
 
 
-@pytest.mark.parametrize("knobs", ["size=3", "vocab_size=many", "vocab_size"])
+@pytest.mark.parametrize(
+    "knobs", ["size=3", "vocab_size=many", "vocab_size", "vocab_size=0", "num_layers=0", "step_s=-1", "token_s=.inf"]
+)
 def test_a_wrong_knob_is_refused_by_name(knobs: str) -> None:
     with pytest.raises(ConfigError, match=knobs.partition("=")[0]):
         build_runner(f"fake:{knobs}", EngineConfig())

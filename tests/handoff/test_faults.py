@@ -175,6 +175,20 @@ async def test_a_leg_that_p_gives_up_leaves_the_blocks_for_the_next_attempt() ->
         pair.require_clean()
 
 
+async def test_the_bill_of_a_new_attempt_begins_with_its_own_reservation() -> None:
+    async with computing() as (pair, gate, prefill):
+        pair.tick(advance_s=2.0)
+        pair.prefill.legs.stop(A, NodeUnavailable("this node must go"))
+        with pytest.raises(NodeUnavailable):
+            await prefill
+        gate.open()
+        await attempt(pair, 2)
+        answer = pair.router.answer("a", 2)
+        await answer.over.wait()
+        assert answer.bill is not None
+        assert answer.bill.queue_s == 0.0
+
+
 async def test_blocks_that_no_attempt_comes_for_are_freed_and_the_failure_is_reported() -> None:
     async with computing() as (pair, gate, prefill):
         pair.prefill.legs.stop(A, NodeUnavailable("this node must go"))

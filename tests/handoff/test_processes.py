@@ -104,10 +104,26 @@ async def test_a_node_that_cannot_start_says_why_in_one_line() -> None:
             ("decode", f"metrics_port={port}"): f"cannot listen on 127.0.0.1:{port}",
             ("prefill", "no_such_key=1"): "unknown key no_such_key",
             ("decode", "timers.lease_s=0"): "timers.lease_s",
+            ("decode", "timers.call_s=.inf"): "timers.call_s",
             ("decode", "transport=local"): "nodes of one process only",
+            ("prefill", "engine.kv_bytes=100000000000000"): "engine.kv_bytes: this machine cannot give 100000000000000 bytes",
+            ("decode", "landing_bytes=100000000000000"): "landing_bytes: this machine cannot give 100000000000000 bytes",
+            ("decode", "landing_bytes=10000"): "landing_bytes * landing_share = 5000 holds no block",
+            ("decode", "growth_tokens=100000000"): "with growth_tokens no prompt fits",
             ("decode", "address_file=/nowhere/d.json"): "address_file: /nowhere/d.json cannot be written",
         }
         outcomes = await asyncio.gather(*(refusal(*case) for case in cases))
     for (code, stderr), reason in zip(outcomes, cases.values(), strict=True):
         line = stderr.strip().splitlines()[-1]
         assert (code, reason in line, "Traceback" in stderr) == (2, True, False), stderr
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+async def test_a_node_that_is_told_to_stop_while_it_loads_exits_with_0(signum: signal.Signals, tmp_path: Path) -> None:
+    process = await start("decode", "model=fake", f"address_file={tmp_path / 'd.json'}")
+    async with asyncio.timeout(60):
+        while not (tmp_path / "d.json").exists():  # noqa: ASYNC110 - a process tells nobody but this file
+            await asyncio.sleep(0.005)
+        process.send_signal(signum)
+        _, stderr = await process.communicate()
+    assert (process.returncode, b"terminate called" in stderr) == (0, False)

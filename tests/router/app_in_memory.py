@@ -28,9 +28,7 @@ LIMITS = ModelLimits(max_model_tokens=4096, max_prompt_tokens=4000, vocab_size=3
 class AtOnce:
     """A Dispatch without nodes."""
 
-    async def run(
-        self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float, wants_bill: bool
-    ) -> Outcome:
+    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
         words = b"Hello, world"[: request.stop.max_tokens]
         await on_tokens(words)
         now = asyncio.get_running_loop().time()

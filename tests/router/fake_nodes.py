@@ -203,6 +203,11 @@ class FakeDecode(FakeNode, node_pb2_grpc.DecodeServicer):
         while (batch := await self._batches.get()) is not None:
             yield batch
 
+    async def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelReply:
+        for reserve in self.seen.reserves[-1:]:
+            self.finish(request.request, reserve.attempt, "cancelled")
+        return await super().Cancel(request, context)
+
     def break_stream(self) -> None:
         self._batches.put_nowait(None)
 

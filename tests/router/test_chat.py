@@ -1,6 +1,7 @@
 """A chat completion from the client's side, over scripted nodes."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from twostep.core.bill import PrefillBill
 from twostep.proto import node_pb2 as pb
 from twostep.tests.router.cluster import Cluster, chat_body, cluster, events, say, text_of
-from twostep.tests.router.fake_nodes import FakeDecode
+from twostep.tests.router.fake_nodes import PREFILL_BILL, FakeDecode
 
 pytestmark = pytest.mark.processes
 
@@ -106,6 +107,25 @@ async def test_a_stop_string_across_tokens_ends_the_answer_and_both_nodes_work(t
         assert usage["completion_tokens"] == 8
         await running.d.cancel_seen.wait()
         assert running.d.seen.cancelled == [running.d.seen.reserves[0].request.id]
+
+
+async def test_a_stop_string_in_the_first_token_leaves_the_prefill_nodes_part_on_the_bill(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        _never_finish(running.d, b"Hello")
+
+        async def answer_after_the_stop(request: pb.PrefillRequest) -> pb.PrefillReply:
+            reply = await running.p.compute(request)
+            await running.d.cancel_seen.wait()
+            return reply
+
+        running.p.on_prefill = answer_after_the_stop
+        running.p.bill = replace(PREFILL_BILL, cached_tokens=7)
+        body = (await running.chat(stop=["H"], bill=True)).json()
+        assert (body["bill"]["prefill"], body["bill"]["prefill_computed_tokens"]) == (0.002, 10)
+        unbilled = (await running.chat(stop=["H"])).json()
+        for reply in (body, unbilled):
+            assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 7
+        assert running.p.seen.cancelled == []
 
 
 async def test_a_character_split_over_tokens_is_streamed_whole(tmp_path: Path) -> None:
