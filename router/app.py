@@ -16,6 +16,7 @@ from twostep.core.errors import ServingError, UnknownModel
 from twostep.router.http_edge import RequestIdMiddleware, on_fault, on_http_exception, on_serving_error
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
+from twostep.router.openapi import openapi_json
 from twostep.router.readiness import Readiness
 
 
@@ -47,6 +48,9 @@ class Pages:
     async def version(self, _: Request) -> Response:
         return JSONResponse({"version": _version()})
 
+    async def openapi(self, _: Request) -> Response:
+        return Response(openapi_json(_version()), media_type="application/json")
+
     async def metrics(self, _: Request) -> Response:
         self._readiness.update(self._metrics)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
@@ -73,6 +77,7 @@ def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages, cors_origins: Coll
             Route("/health", pages.health),
             Route("/ready", pages.ready),
             Route("/version", pages.version),
+            Route("/openapi.json", pages.openapi),
             Route("/metrics", pages.metrics),
         ],
         exception_handlers={ServingError: on_serving_error, HTTPException: on_http_exception, Exception: on_fault},

@@ -3,12 +3,19 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 
 from twostep.core.errors import Unsupported
 from twostep.router.openai.generation_fields import GenerationFields, NumTokens, WireModel
 from twostep.router.openai.neutral import NEUTRAL, Neutral, refuse_unsupported, shorten
-from twostep.router.openai.template_fields import JsonObject, check_template_settings, check_tool, check_tool_call
+from twostep.router.openai.template_fields import (
+    TOOL_CALL_SCHEMA,
+    TOOL_SCHEMA,
+    JsonObject,
+    check_template_settings,
+    check_tool,
+    check_tool_call,
+)
 
 MAX_MESSAGES = 4096
 MAX_PARTS = 4096
@@ -23,14 +30,27 @@ class TextPart(WireModel):
 
 # Without fail_fast a list of a million mistakes becomes a million error messages.
 Content = str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)] | None
-Tool = Annotated[JsonObject, AfterValidator(check_tool)]
+Tool = Annotated[JsonObject, AfterValidator(check_tool), WithJsonSchema(TOOL_SCHEMA)]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
-ToolCall = Annotated[JsonObject, AfterValidator(check_tool_call)]
+ToolCall = Annotated[JsonObject, AfterValidator(check_tool_call), WithJsonSchema(TOOL_CALL_SCHEMA)]
 ToolCalls = Annotated[list[ToolCall], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
+
+
+WITHOUT_CALLS: JsonObject = {
+    "required": ["content"],
+    "properties": {"content": {"not": {"type": "null"}}, "tool_calls": {"type": "null"}},
+}
+WITH_CALLS: JsonObject = {
+    "required": ["tool_calls"],
+    "properties": {"role": {"const": "assistant"}, "tool_calls": {"type": "array"}},
+}
 
 
 class ChatMessage(WireModel):
     """`tool_calls` and `tool_call_id` stand in histories; their text in the prompt is up to the chat template."""
+
+    # Tells clients what the validators below ask for.
+    model_config = ConfigDict(json_schema_extra={"anyOf": [WITHOUT_CALLS, WITH_CALLS]})
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     name: str | None = None

@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import PlainValidator
+from pydantic import Field, PlainValidator, TypeAdapter, WithJsonSchema
 
 from twostep.core.errors import InvalidRequest
-from twostep.router.openai.generation_fields import GenerationFields
+from twostep.router.openai.generation_fields import GenerationFields, TokenId
 from twostep.router.openai.neutral import NEUTRAL, Neutral, shorten
 
 MAX_PROMPTS = 128
+
+Tokens = Annotated[list[TokenId], Field(min_length=1)]
+Batch = Annotated[list[str] | list[Tokens], Field(min_length=1, max_length=MAX_PROMPTS)]
+PROMPT_SCHEMA = TypeAdapter[Any](str | Tokens | Batch).json_schema()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class CompletionRequest(GenerationFields):
 
     default_max_tokens: ClassVar[int | None] = 16
 
-    prompt: Annotated[list[GivenPrompt], PlainValidator(read_prompts)]
+    prompt: Annotated[list[GivenPrompt], PlainValidator(read_prompts), WithJsonSchema(PROMPT_SCHEMA)]
     echo: bool | None = None
     add_special_tokens: bool = True
 

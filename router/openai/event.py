@@ -6,7 +6,8 @@ from typing import Any
 from twostep.core.errors import ServingError
 
 Json = dict[str, Any]
-DONE = b"data: [DONE]\n\n"
+DONE_DATA = "[DONE]"
+DONE = f"data: {DONE_DATA}\n\n".encode()
 TEXT_MARK = "\0"
 """Stands for the text in an event that is written once and filled many times."""
 

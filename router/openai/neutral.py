@@ -56,10 +56,15 @@ def refuse_unsupported(body: Mapping[str, Any], neutral: Neutral) -> None:
     """Raise Unsupported for the first field that asks for something that would change the answer."""
     for field, accepted in neutral.items():
         value = body.get(field)
-        if value is None or any(value == allowed for allowed in accepted):
+        if value is None or any(_is_same(value, allowed) for allowed in accepted):
             continue
         only = f"; only {' or '.join(repr(allowed) for allowed in accepted)} is accepted" if accepted else ""
         raise Unsupported(f"{field} is not supported{only}, found {shorten(value)}", param=field)
+
+
+def _is_same(value: Any, allowed: Any) -> bool:
+    """Return whether these are the same JSON, where 0 is not false."""
+    return bool(value == allowed) and isinstance(value, bool) == isinstance(allowed, bool)
 
 
 def unknown_fields(body: Mapping[str, Any], known: Collection[str], neutral: Neutral) -> list[str]:

@@ -4,6 +4,17 @@ from typing import Any
 
 JsonObject = dict[str, Any]
 
+
+def _object(**properties: JsonObject) -> JsonObject:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+TEXT_SCHEMA = {"type": "string"}
+FUNCTION_SCHEMA = {"const": "function"}
+TOOL_SCHEMA = _object(type=FUNCTION_SCHEMA, function=_object(name=TEXT_SCHEMA))
+TOOL_CALL_SCHEMA = _object(id=TEXT_SCHEMA, type=FUNCTION_SCHEMA, function=_object(name=TEXT_SCHEMA, arguments=TEXT_SCHEMA))
+"""What the checks below ask for, as clients are told it."""
+
 OWN_FIELDS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"})
 
 

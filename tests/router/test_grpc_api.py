@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import grpc
@@ -360,56 +359,3 @@ async def test_the_same_seed_and_prompt_are_the_same_request_at_either_door(tmp_
         over_grpc, over_http = (reserve.request for reserve in running.d.seen.reserves)
         over_http.id = over_grpc.id
         assert over_grpc == over_http
-
-
-NUMBERS = (0.0, -1.0, 0.5, 1.0, 2.0, 1e300, float("nan"), float("inf"), float("-inf"))
-INTEGERS = (-(1 << 31), -2, -1, 0, 1, 7, (1 << 31) - 1)
-COUNTS = (0, 1, 3, 511, 512, (1 << 32) - 1)
-WORDS = ("", "a", "\0", "é😀", "x" * 300, "\u202e")
-
-
-def any_request(random: Random) -> pb.GenerateRequest:
-    """Return a request whose every field is as odd as the wire allows."""
-    request = pb.GenerateRequest(
-        model=random.choice(("", "fake", *WORDS)),
-        sampling=pb.Sampling(
-            temperature=random.choice(NUMBERS),
-            top_p=random.choice(NUMBERS),
-            top_k=random.choice(INTEGERS),
-            min_p=random.choice(NUMBERS),
-            seed=random.getrandbits(64),
-        ),
-        stop=pb.StopRules(
-            max_tokens=random.choice(COUNTS),
-            strings=random.choices(WORDS, k=random.randrange(6)),
-            token_ids=random.choices(COUNTS, k=random.randrange(3)),
-        ),
-        cache_salt=random.choice(WORDS),
-        bill=random.random() < 0.5,
-    )
-    for name in random.sample(["temperature", "top_p", "top_k", "min_p", "seed"], 4):
-        request.sampling.ClearField(name)
-    kind = random.choice(("none", "text", "tokens", "chat"))
-    if kind == "text":
-        request.text = random.choice(WORDS)
-    elif kind == "tokens":
-        request.tokens.ids.extend(random.choices(COUNTS, k=random.randrange(5)))
-    elif kind == "chat":
-        roles = ("user", "tool", *WORDS)
-        messages = [pb.ChatMessage(role=random.choice(roles), content=random.choice(WORDS), name=random.choice(WORDS))]
-        request.chat.messages.extend(messages * random.randrange(3))
-    return request
-
-
-async def test_no_request_however_odd_is_the_routers_fault(tmp_path: Path) -> None:
-    random = Random(0)
-    outcomes: set[grpc.StatusCode] = set()
-    async with cluster(tmp_path) as running, client(running) as stub:
-        for _ in range(300):
-            call = stub.Generate(any_request(random), timeout=20)
-            with suppress(grpc.aio.AioRpcError):
-                [reply async for reply in call]
-            outcomes.add(await call.code())
-        assert await running.metric("twostep_router_requests_total", outcome="internal_error") == 0
-        assert await running.metric("twostep_router_in_flight_requests") == 0
-    assert outcomes == {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}

@@ -83,6 +83,8 @@ def test_a_bad_field_is_named_with_its_limit_and_value(field: str, value: Any, m
 
 UNSUPPORTED_FIELDS = [
     ("n", 2, "n is not supported; only 1 is accepted, found 2"),
+    ("n", True, "n is not supported; only 1 is accepted, found True"),
+    ("skip_special_tokens", 1, "skip_special_tokens is not supported; only True is accepted, found 1"),
     ("logprobs", True, "logprobs is not supported; only False is accepted, found True"),
     ("top_logprobs", 3, "top_logprobs is not supported"),
     ("tool_choice", "required", "tool_choice is not supported; only 'none' or 'auto' is accepted, found 'required'"),
