@@ -81,6 +81,12 @@ class NodeUnavailable(ServingError):
     code, http_status, grpc_status, retry_elsewhere = "node_unavailable", 503, "UNAVAILABLE", True
 
 
+class NodeUnreachable(NodeUnavailable):
+    """The node that was called did not answer itself: it may be gone. Never passed on from one node to another."""
+
+    code = "node_unreachable"
+
+
 class TransferFailed(ServingError):
     code, http_status, grpc_status, retry_elsewhere = "transfer_failed", 503, "ABORTED", True
 

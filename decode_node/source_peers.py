@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from twostep.core.clock import Clock
-from twostep.core.errors import NodeUnavailable, Overloaded, StaleLeg, Unsupported
+from twostep.core.errors import Overloaded, StaleLeg, TransferFailed, Unsupported
 from twostep.core.ids import NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
 from twostep.core.ticket import LandingExtent
@@ -83,10 +83,10 @@ class SourcePeers:
         return arrived
 
     def require_proven(self, node: NodeRef) -> None:
-        """Raises NodeUnavailable unless this very incarnation has proved that its bytes arrive."""
+        """Raises TransferFailed unless this very incarnation has proved that its bytes arrive."""
         source = self._current(node)
         if source is None or source.stage is not PeerStage.PROVEN:
-            raise NodeUnavailable(f"prefill node {node} has not yet proved that its bytes arrive at {self._reply.node}")
+            raise TransferFailed(f"prefill node {node} has not yet proved that its bytes arrive at {self._reply.node}")
 
     def incarnation_of(self, node: NodeId) -> NodeRef | None:
         source = self._sources.get(node)

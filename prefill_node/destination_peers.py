@@ -87,10 +87,10 @@ class DestinationPeers:
         return tuple(self._meet(peer, expires_at) for peer in peers)
 
     def require_proven(self, node: NodeRef) -> None:
-        """Raises NodeUnavailable unless bytes have really moved to this very incarnation."""
+        """Raises TransferFailed unless bytes have really moved to this very incarnation."""
         destination = self._current(node)
         if destination is None or destination.stage is not PeerStage.PROVEN:
-            raise NodeUnavailable(f"no bytes have moved from {self._hello.node} to decode node {node} yet")
+            raise TransferFailed(f"no bytes have moved from {self._hello.node} to decode node {node} yet")
 
     def address_of(self, node: NodeRef) -> str | None:
         destination = self._current(node)

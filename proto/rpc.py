@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from twostep.core.errors import DeadlineExceeded, NodeUnavailable, ServingError
+from twostep.core.errors import DeadlineExceeded, NodeUnavailable, NodeUnreachable, ServingError
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import error_from_pb, error_to_pb
 
@@ -57,7 +57,7 @@ async def abort_with(context: Context, error: ServingError) -> NoReturn:
 
 @contextmanager
 def serving_errors(peer: str) -> Iterator[None]:
-    """Turn a failed call to `peer` into the ServingError that the peer raised, or into NodeUnavailable.
+    """Turn a failed call to `peer` into the ServingError that the peer raised, or into NodeUnreachable.
 
     Raises ServingError; a local deadline becomes DeadlineExceeded.
     """
@@ -71,10 +71,15 @@ def error_from_status(status: grpc.aio.AioRpcError, peer: str) -> ServingError:
     trailing: Any = status.trailing_metadata() or ()
     for key, value in trailing:
         if key == ERROR_KEY:
-            return error_from_pb(pb.Error.FromString(value))
+            return _as_told_by_peer(error_from_pb(pb.Error.FromString(value)))
     if status.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(f"{peer} did not answer in time")
-    return NodeUnavailable(f"{peer}: {status.code().name}: {status.details()}")
+    return NodeUnreachable(f"{peer}: {status.code().name}: {status.details()}")
+
+
+def _as_told_by_peer(error: ServingError) -> ServingError:
+    """Whoever the peer could not reach, it was not the peer."""
+    return NodeUnavailable(error.message) if isinstance(error, NodeUnreachable) else error
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]

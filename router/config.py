@@ -57,7 +57,7 @@ class RouterConfig:
     """How long requests in flight may go on after SIGTERM."""
     recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
     """How long a request that has lost a node waits for another one to be ready, before it fails."""
-    max_attempts: Count = 3
+    max_attempts: Count = 5
     """How many times one request may be placed, the first included."""
     max_in_flight: Count = 1024
     """Requests served at once; one more is refused with 429."""

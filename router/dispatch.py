@@ -1,6 +1,7 @@
 """Runs requests on the nodes of one pool, each under its absolute deadline."""
 
 import asyncio
+from dataclasses import replace
 from typing import Protocol
 
 from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode
@@ -53,7 +54,7 @@ class Dispatcher:
             raise DeadlineExceeded(f"the request was not done after {timeout_s:g} s") from cause
 
     def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
-        avoid = Avoid(avoid.nodes, avoid.pairs | self._bad_pairs)
+        avoid = replace(avoid, mismatched=avoid.mismatched | self._bad_pairs)
         return choose_pair(self._pool.ready(), allow_decode_alone=self._config.allow_decode_alone, keep=keep, avoid=avoid)
 
     async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from twostep.core.errors import NodeUnavailable, ServingError
+from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
 from twostep.core.ticket import Ticket
@@ -139,7 +139,7 @@ class Legs:
             self._inbox.put(PrefillFailed(attempt, error))
 
     def _suspect(self, node: NodeConnection | None, ref: NodeRef, error: ServingError) -> None:
-        if node and isinstance(error, NodeUnavailable):
+        if node and isinstance(error, NodeUnreachable):
             node.suspect(ref, error)
 
     def _remaining_s(self) -> float:

@@ -57,7 +57,8 @@ class NodeConnection:
         self._expected: dict[RequestId, int] = {}
         self._load = 0
         self._foreign_load = 0
-        self._unknown: frozenset[RequestId] = frozenset()
+        self._unknown: dict[RequestId, float] = {}
+        """Since when the node has not known a request that it should know."""
         self._told: tuple[list[Peer], float] = ([], float("-inf"))
         self._last_beat = clock()
         self._stream_broken_at: float | None = clock()
@@ -91,6 +92,7 @@ class NodeConnection:
     def remove(self, request: RequestId) -> None:
         """The request no longer lives here, nor is it expected."""
         self._expected.pop(request, None)
+        self._unknown.pop(request, None)
         known = self._requests.pop(request, None)
         self._load -= known.weight if known else 0
 
@@ -148,10 +150,10 @@ class NodeConnection:
     def _hear(self, beat: Beat, listed: frozenset[RequestId]) -> None:
         self.status = beat.status
         self._last_beat = self._clock()
-        # Unknown once may be a request on its way; unknown twice is one that the node has forgotten.
-        forgotten = beat.unknown & self._unknown & listed
-        self._unknown = beat.unknown - forgotten
-        for request in forgotten & self._requests.keys():
+        now, missing = self._last_beat, beat.unknown & listed & self._requests.keys()
+        self._unknown = {request: self._unknown.get(request, now) for request in missing}
+        # A moment may be a request's way to the node: heartbeats can follow each other at once.
+        for request in [request for request, since in self._unknown.items() if now - since >= self._config.heartbeat_s / 2]:
             error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
             self._requests[request].put(NodeLost(beat.status.ref, error))
 

@@ -18,10 +18,11 @@ class Bypass(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Avoid:
-    """What earlier attempts have taught. Nodes are avoided while there are others; pairs always."""
+    """Mismatched pairs are always avoided; nodes and doubtful pairs, which failed this request, while there are others."""
 
     nodes: frozenset[NodeRef] = frozenset()
-    pairs: frozenset[tuple[NodeRef, NodeRef]] = frozenset()
+    doubtful: frozenset[tuple[NodeRef, NodeRef]] = frozenset()
+    mismatched: frozenset[tuple[NodeRef, NodeRef]] = frozenset()
 
 
 AVOID_NOTHING = Avoid()
@@ -65,9 +66,10 @@ def choose_pair(
 
 
 def _may_pair(prefill: NodeView, decode: NodeView, avoid: Avoid) -> bool:
-    return decode.ref in prefill.proven and (prefill.ref, decode.ref) not in avoid.pairs
+    return decode.ref in prefill.proven and (prefill.ref, decode.ref) not in avoid.mismatched
 
 
 def _cost(prefill: NodeView, decode: NodeView, keep: NodeRef | None, avoid: Avoid) -> tuple[int, bool, int, int, str, str]:
-    num_avoided = (prefill.ref in avoid.nodes) + (decode.ref in avoid.nodes)
+    is_doubtful = (prefill.ref, decode.ref) in avoid.doubtful
+    num_avoided = (prefill.ref in avoid.nodes) + (decode.ref in avoid.nodes) + is_doubtful
     return num_avoided, decode.ref != keep, prefill.load, decode.load, prefill.ref.id, decode.ref.id

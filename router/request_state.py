@@ -8,7 +8,7 @@ import enum
 from dataclasses import dataclass
 
 from twostep.core.bill import DecodeBill, PrefillBill
-from twostep.core.errors import Cancelled, FingerprintMismatch, NodeUnavailable, ServingError, TransferFailed
+from twostep.core.errors import Cancelled, FingerprintMismatch, NodeUnavailable, ServingError, TransferFailed, TransferTimeout
 from twostep.core.ids import NodeRef
 from twostep.core.request import FinishReason, Request
 from twostep.core.ticket import Ticket
@@ -89,6 +89,7 @@ class RequestState:
         self.attempt = 0
         self.tokens: list[int] = []
         self.avoid: set[NodeRef] = set()
+        self.doubtful: set[tuple[NodeRef, NodeRef]] = set()
         self.decode_cached_tokens = 0
         self.prefill_bill: PrefillBill | None = None
         self.decode_bill: DecodeBill | None = None
@@ -202,7 +203,13 @@ class RequestState:
         may_help = error.retry_elsewhere or isinstance(error, Cancelled)
         if not may_help or self.attempt >= self._max_attempts:
             return Fail(error)
-        blamed = self.placement.decode if blame is Blame.DECODE else self.placement.prefill
-        if blamed:
-            self.avoid.add(blamed.ref)
+        self._remember(error, blame)
         return Retry(error, blame)
+
+    def _remember(self, error: ServingError, blame: Blame) -> None:
+        """Note whom the next attempt should avoid. Which end of a failed transfer is at fault cannot be told from here."""
+        decode, prefill = self.placement.decode, self.placement.prefill
+        if prefill and isinstance(error, TransferFailed) and not isinstance(error, TransferTimeout):
+            self.doubtful.add((prefill.ref, decode.ref))
+        elif blamed := decode if blame is Blame.DECODE else prefill:
+            self.avoid.add(blamed.ref)

@@ -199,7 +199,7 @@ class Run:
             self._times.first_token = self._times.last_token
 
     def _avoid(self) -> Avoid:
-        return Avoid(frozenset(self._state.avoid))
+        return Avoid(frozenset(self._state.avoid), frozenset(self._state.doubtful))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

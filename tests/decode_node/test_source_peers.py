@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from twostep.core.errors import NodeUnavailable, Overloaded, StaleLeg
+from twostep.core.errors import Overloaded, StaleLeg, TransferFailed
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Incarnation, NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
@@ -51,7 +51,7 @@ def test_a_node_is_proven_when_its_probe_has_arrived_and_then_the_place_is_free_
     rig = Rig()
     reply = rig.answer_hello(P1)
     assert not rig.peers.prove(P1, 1, b"what it will be")
-    with pytest.raises(NodeUnavailable):
+    with pytest.raises(TransferFailed):
         rig.peers.require_proven(P1)
     assert rig.peers.prove(P1, 1, rig.write_probe(reply))
     rig.peers.require_proven(P1)
@@ -75,7 +75,7 @@ def test_a_new_incarnation_replaces_the_old_one_which_is_no_longer_proven() -> N
     rig.answer_hello(P2)
     assert rig.peers.incarnation_of(P1.id) == P2
     assert rig.peers.address_of(P1) is None
-    with pytest.raises(NodeUnavailable):
+    with pytest.raises(TransferFailed):
         rig.peers.require_proven(P1)
 
 

@@ -16,6 +16,7 @@ from twostep.core.errors import (
     EngineFault,
     NodeUnavailable,
     StaleLeg,
+    TransferFailed,
     TransferTimeout,
 )
 from twostep.core.ids import BlockId, NodeRef, RequestId, new_incarnation
@@ -222,7 +223,7 @@ async def test_a_prefill_node_that_was_started_anew_ends_what_its_earlier_life_w
         hello = replace(pair.prefill.parts.peers._hello, node=NodeRef(before.id, new_incarnation()))
         pair.decode.answer_hello(hello)
         assert held_blocks(pair)
-        with pytest.raises(NodeUnavailable):
+        with pytest.raises(TransferFailed):
             await granted(pair, "b")
         await tick_until(pair, pair.router.answer("a").over)
         assert isinstance(pair.router.answer("a").error, NodeUnavailable)

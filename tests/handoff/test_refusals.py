@@ -11,7 +11,6 @@ from twostep.core.errors import (
     DeadlineExceeded,
     FingerprintMismatch,
     InvalidRequest,
-    NodeUnavailable,
     PromptTooLong,
     QueueFull,
     StaleLeg,
@@ -82,7 +81,7 @@ async def test_one_more_than_the_line_holds_is_refused() -> None:
 async def test_d_refuses_a_prefill_node_whose_bytes_have_never_arrived() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         pair.router.p.node.CopyFrom(node_to_pb(NodeRef(NodeId("p"), new_incarnation())))
-        with pytest.raises(NodeUnavailable, match="has not yet proved"):
+        with pytest.raises(TransferFailed, match="has not yet proved"):
             await pair.router.grant(request("a", 100))
         await require_unused(pair)
 
@@ -214,7 +213,7 @@ async def test_a_decode_node_that_forgot_a_prefill_node_is_shaken_hands_with_aga
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         pair.clock.advance(61.0)
         pair.decode.peers.expire(set())
-        with pytest.raises(NodeUnavailable):
+        with pytest.raises(TransferFailed):
             await pair.router.grant(request("a", 100))
         pair.prefill.parts.peers.check()
         while pair.decode.peers.states() == () or pair.decode.peers.states()[0].stage is not PeerStage.PROVEN:

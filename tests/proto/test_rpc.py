@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from twostep.core.errors import DeadlineExceeded, NodeUnavailable, QueueFull
+from twostep.core.errors import DeadlineExceeded, NodeUnavailable, NodeUnreachable, QueueFull
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
 from twostep.proto.rpc import new_server, open_channel, serving_errors
@@ -21,6 +21,9 @@ FULL = QueueFull("64 requests wait", param="messages", retry_after_s=1.5)
 class Refusing(node_pb2_grpc.NodeServicer, node_pb2_grpc.DecodeServicer):
     async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.NodeDescription:
         raise FULL
+
+    async def Ledger(self, request: pb.LedgerRequest, context: object) -> pb.LedgerReply:
+        raise NodeUnreachable("decode-1 is gone")
 
     async def Status(self, request: pb.StatusRequest, context: object) -> pb.NodeStatus:
         await asyncio.Event().wait()
@@ -64,9 +67,16 @@ async def test_a_stream_that_fails_midway_raises_what_the_other_side_raised() ->
     assert same(caught.value)
 
 
+async def test_whom_the_called_node_could_not_reach_was_not_the_called_node() -> None:
+    async with refusing() as address, open_channel(address) as channel:
+        with pytest.raises(NodeUnavailable, match=r"^decode-1 is gone$") as caught, serving_errors("prefill-0"):
+            await node_pb2_grpc.NodeStub(channel).Ledger(pb.LedgerRequest(), timeout=5)
+    assert not isinstance(caught.value, NodeUnreachable)
+
+
 async def test_a_node_that_is_not_there_is_unavailable_by_its_name() -> None:
     async with open_channel("127.0.0.1:9") as channel:
-        with pytest.raises(NodeUnavailable, match=r"^decode-0: UNAVAILABLE: "), serving_errors("decode-0"):
+        with pytest.raises(NodeUnreachable, match=r"^decode-0: UNAVAILABLE: "), serving_errors("decode-0"):
             await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=5)
 
 

@@ -48,9 +48,17 @@ def test_a_node_that_failed_is_avoided_while_there_is_another() -> None:
     assert chosen(Pool(pool.prefill[:1], pool.decode), avoid=Avoid(frozenset({ref("p1")}))) == ("p1", "d1")
 
 
+def test_a_pair_whose_transfer_failed_is_avoided_while_either_of_its_nodes_can_be_paired_otherwise() -> None:
+    pool = Pool([node("p1", 0, BOTH), node("p2", 99, BOTH)], [node("d1"), node("d2", 5)])
+    avoid = Avoid(doubtful=frozenset({(ref("p1"), ref("d1"))}))
+    assert chosen(pool, keep="d1", avoid=avoid) == ("p2", "d1")
+    assert chosen(Pool(pool.prefill[:1], pool.decode), keep="d1", avoid=avoid) == ("p1", "d2")
+    assert chosen(Pool(pool.prefill[:1], pool.decode[:1]), keep="d1", avoid=avoid) == ("p1", "d1")
+
+
 def test_a_mismatched_pair_is_never_formed_again() -> None:
     pool = Pool([node("p1", 0, BOTH)], [node("d1", 0), node("d2", 5)])
-    avoid = Avoid(pairs=frozenset({(ref("p1"), ref("d1"))}))
+    avoid = Avoid(mismatched=frozenset({(ref("p1"), ref("d1"))}))
     assert chosen(pool, avoid=avoid) == ("p1", "d2")
 
 

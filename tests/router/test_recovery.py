@@ -188,7 +188,7 @@ async def test_the_number_of_attempts_is_bounded(tmp_path: Path) -> None:
             fail_prefill(node, ChecksumMismatch("block 3"))
         reply = await running.chat()
         assert (reply.status_code, reply.json()["error"]["code"]) == (503, "checksum_mismatch")
-        assert [reserve.attempt for reserve in running.d.seen.reserves] == [1, 2, 3]
+        assert [reserve.attempt for reserve in running.d.seen.reserves] == [1, 2, 3, 4, 5]
 
 
 async def test_a_failure_in_mid_stream_is_an_error_event_and_the_end(tmp_path: Path) -> None:
