@@ -22,6 +22,8 @@ from twostep.tests.engine.by_hand import ATTEMPT, Carrier
 from twostep.tests.engine.fakes import ask, drain, tokens_by_request
 from twostep.tests.engine.tiny_families import FACTORS, FAMILIES, Oracle, write_tiny
 
+pytestmark = pytest.mark.model
+
 TOKENS: list[int] = torch.randint(131, (620,), generator=torch.Generator().manual_seed(1)).tolist()
 GREEDY = Draw(SamplingParams(seed=0, temperature=0.0), index=0)
 

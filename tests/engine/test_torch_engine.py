@@ -14,6 +14,8 @@ from twostep.tests.engine.fakes import drain, put, tokens_by_request
 from twostep.tests.engine.test_same_tokens import Server
 from twostep.tests.engine.tiny_llama import write_tiny_llama
 
+pytestmark = pytest.mark.model
+
 BLOCK_BYTES = {"float32": 3 * 2 * 32 * 2 * 16 * 4, "bfloat16": 3 * 2 * 32 * 2 * 16 * 2}
 SAMPLING = [
     SamplingParams(5, temperature=0.0),

@@ -17,6 +17,8 @@ from twostep.engine.config import EngineConfig
 from twostep.engine.torch_runner import TorchRunner, draw_tokens
 from twostep.tests.engine.tiny_llama import VARIANTS, write_tiny_llama
 
+pytestmark = pytest.mark.model
+
 GREEDY = Draw(SamplingParams(seed=0, temperature=0.0), index=0)
 TOKENS: list[int] = torch.randint(131, (600,), generator=torch.Generator().manual_seed(1)).tolist()
 

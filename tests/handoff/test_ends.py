@@ -13,6 +13,8 @@ from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, request
 from twostep.tests.handoff.solo import Solo
 
+pytestmark = pytest.mark.processes
+
 SMALL_DECODE = DecodeNodeConfig(engine=engine_config(blocks=5, model=MODEL), landing_bytes=1 << 20)
 SMALL_PREFILL = PrefillNodeConfig(engine=engine_config(blocks=5, model=MODEL))
 A, B = RequestId("a"), RequestId("b")

@@ -30,6 +30,8 @@ from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
 from twostep.tests.handoff.solo import Solo
 
+pytestmark = pytest.mark.processes
+
 A = RequestId("a")
 SMALL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL))
 

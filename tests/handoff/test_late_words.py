@@ -17,6 +17,8 @@ from twostep.tests.handoff.pair import Pair, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, request
 from twostep.tests.handoff.solo import Solo
 
+pytestmark = pytest.mark.processes
+
 A = RequestId("a")
 
 

@@ -3,8 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from twostep.tests.handoff.pair import running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL
+
+pytestmark = pytest.mark.processes
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

@@ -19,6 +19,8 @@ from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
 from twostep.tests.handoff.solo import Solo
 
+pytestmark = pytest.mark.processes
+
 A = RequestId("a")
 FULL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL), max_queued=1)
 

@@ -26,6 +26,8 @@ from twostep.proto.wire import node_to_pb
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
 
+pytestmark = pytest.mark.processes
+
 SMALL_DECODE = DecodeNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL), landing_bytes=1 << 20, max_queued=1)
 
 

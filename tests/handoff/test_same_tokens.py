@@ -15,6 +15,8 @@ from twostep.tests.handoff.mini_router import Served
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.solo import Solo
 
+pytestmark = pytest.mark.processes
+
 MODEL = FakeModel(vocab_size=64, num_layers=3, num_kv_heads=2, head_dim=4)
 BLOCK_BYTES = MODEL.num_layers * MODEL.num_kv_heads * 32 * 2 * MODEL.head_dim * 4
 NUM_REQUESTS = 40

@@ -20,6 +20,8 @@ from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import MODEL, request
 from twostep.tests.handoff.solo import Solo
 
+pytestmark = pytest.mark.processes
+
 TIMERS = Timers(lease_s=1000.0, landing_cooldown_s=5.0, handshake_retry_s=0.01)
 PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=24, model=MODEL, token_budget=64))
 DECODE = DecodeNodeConfig(timers=TIMERS, engine=engine_config(blocks=24, model=MODEL), landing_bytes=1 << 19)

@@ -16,6 +16,8 @@ from twostep.core.errors import InvalidRequest
 from twostep.router.templates.conversation import Conversation
 from twostep.router.templates.template import ChatTemplates
 
+pytestmark = pytest.mark.processes
+
 FOLDER = Path(__file__).parent / "chat_templates"
 FAMILIES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
 TAKES_ONLY_PARTS = "smolvlm"
