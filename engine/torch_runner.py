@@ -1,7 +1,6 @@
 """Runs a model with torch over a paged KV cache, on CPU or, by the same code, on a GPU."""
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from twostep.core.block_hash import HASH_SCHEME, SALT_RULE
+from twostep.core.cache_folder import cache_folder
 from twostep.core.digest import DIGEST_VERSION
 from twostep.core.errors import ConfigError, RequestFault
 from twostep.core.fingerprint import Fingerprint, Geometry
@@ -116,10 +116,9 @@ def _geometry(config: EngineConfig, facts: ModelFacts, num_blocks: int) -> Geome
 
 
 def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout) -> Fingerprint:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twostep" / "weights-digests"
     return Fingerprint(
         model=folder.name,
-        weights=weights_digest(folder, cache),
+        weights=weights_digest(folder, cache_folder() / "weights-digests"),
         tokenizer=file_sha256(folder.tokenizer),
         layout=layout.layout_id,
         dtype=layout.dtype,

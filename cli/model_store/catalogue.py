@@ -1,9 +1,9 @@
 """Which models have a short name, where their weights come from, and where they lie on this machine."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from twostep.core.cache_folder import cache_folder
 from twostep.core.errors import ConfigError
 
 
@@ -40,8 +40,7 @@ CATALOGUE = {
 
 def models_folder() -> Path:
     """Return the folder that holds the pulled models: `$XDG_CACHE_HOME/twostep/models`, by default under `~/.cache`."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if cache else Path.home() / ".cache") / "twostep" / "models"
+    return cache_folder() / "models"
 
 
 def catalogue_entry(name: str) -> CatalogueEntry:
