@@ -14,6 +14,7 @@ from twostep.kv_transfer.source_digests import SourceDigests
 from twostep.kv_transfer.transport import Transport
 from twostep.node.answers import Answers
 from twostep.node.background import Background
+from twostep.node.bypass import Patience
 from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
@@ -84,7 +85,7 @@ class PrefillNode:
             timers=timers,
             clock=clock,
         )
-        self.legs = Legs(self.parts, config.max_queued)
+        self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, clock)
         self.readiness = Readiness(self._feed, timers.stall_s)
@@ -175,7 +176,7 @@ class PrefillNode:
         """Begin a leg; one that is refused never will have written anything, which its abort may be told."""
         try:
             self._require_acceptable(order)
-            return self.legs.begin(order)
+            return self.legs.begin(order, self.parts.engine.prepare(order.request, growth_tokens=0))
         except ServingError:
             self.parts.aborts.record(order.ticket.leg, AbortState.DRAINED)
             raise
