@@ -66,6 +66,8 @@ class PrefillNode:
             background,
             timers=timers,
             max_destinations=config.max_peers,
+            limits=config.pairs,
+            metrics=metrics,
             clock=clock,
         )
         self.parts = Parts(
