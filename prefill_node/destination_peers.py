@@ -9,13 +9,13 @@ from typing import Protocol
 from twostep.core.clock import Clock
 from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, StaleLeg, TransferFailed, Unsupported
 from twostep.core.ids import NodeId, NodeRef
+from twostep.core.threads import Threads
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.transport import PeerLanding
 from twostep.node.background import Background
 from twostep.node.config import Timers
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Hello, HelloReply
-from twostep.node.loading import call_in_thread
 
 logger = logging.getLogger(__name__)
 HOPELESS = (FingerprintMismatch, Unsupported)
@@ -67,6 +67,7 @@ class DestinationPeers:
         timers: Timers,
         max_destinations: int,
         clock: Clock,
+        threads: Threads,
     ) -> None:
         self._hello = hello
         self._sender = sender
@@ -75,6 +76,7 @@ class DestinationPeers:
         self._timers = timers
         self._max_destinations = max_destinations
         self._clock = clock
+        self._threads = threads
         self._destinations: dict[NodeId, _Destination] = {}
 
     @property
@@ -176,7 +178,7 @@ class DestinationPeers:
             raise NodeUnavailable(f"{address} is {reply.node}, not {node}")
         own.fingerprint.require_equal(reply.fingerprint, here=str(own.node), there=str(node))
         landing = PeerLanding(node, reply.transport_metadata, reply.landing, reply.registration)
-        await call_in_thread(lambda: self._sender.connect(landing), name=f"connect-{node.id}")
+        await asyncio.wrap_future(self._threads.call(f"connect-{node.id}", lambda: self._sender.connect(landing)))
         probe = await asyncio.wrap_future(self._sender.probe(node, reply.probe_offset, reply.probe_bytes))
         for pause_s in LOOK_AGAIN_S:
             if await self._calls.probe(address, own.node, reply.registration, probe.digest):
@@ -193,7 +195,7 @@ class DestinationPeers:
         self._background.spawn(self._drop(node))
 
     async def _drop(self, node: NodeRef) -> None:
-        await call_in_thread(lambda: self._sender.forget(node), name=f"forget-{node.id}")
+        await asyncio.wrap_future(self._threads.call(f"forget-{node.id}", lambda: self._sender.forget(node)))
 
     def _current(self, node: NodeRef) -> _Destination | None:
         destination = self._destinations.get(node.id)
