@@ -9,13 +9,13 @@ from typing import Protocol
 from twostep.core.clock import Clock
 from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, StaleLeg, TransferFailed, Unsupported
 from twostep.core.ids import NodeId, NodeRef
+from twostep.core.threads import Threads
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.transport import PeerLanding
 from twostep.node.background import Background
 from twostep.node.config import Timers
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Hello, HelloReply
-from twostep.node.loading import call_in_thread
 from twostep.node.metrics import NodeMetrics
 from twostep.prefill_node.pair_health import Cause, PairHealth, PairLimits
 
@@ -78,6 +78,7 @@ class DestinationPeers:
         limits: PairLimits,
         metrics: NodeMetrics,
         clock: Clock,
+        threads: Threads,
     ) -> None:
         self._hello = hello
         self._sender = sender
@@ -88,6 +89,7 @@ class DestinationPeers:
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
+        self._threads = threads
         self._destinations: dict[NodeId, _Destination] = {}
 
     @property
@@ -209,7 +211,7 @@ class DestinationPeers:
             raise NodeUnavailable(f"{address} is {reply.node}, not {node}")
         own.fingerprint.require_equal(reply.fingerprint, here=str(own.node), there=str(node))
         landing = PeerLanding(node, reply.transport_metadata, reply.landing, reply.registration)
-        await call_in_thread(lambda: self._sender.connect(landing), name=f"connect-{node.id}")
+        await asyncio.wrap_future(self._threads.call(f"connect-{node.id}", lambda: self._sender.connect(landing)))
         probe = await asyncio.wrap_future(self._sender.probe(node, reply.probe_offset, reply.probe_bytes))
         for pause_s in LOOK_AGAIN_S:
             if await self._calls.probe(address, own.node, reply.registration, probe.digest):
@@ -226,7 +228,7 @@ class DestinationPeers:
         self._background.spawn(self._drop(node))
 
     async def _drop(self, node: NodeRef) -> None:
-        await call_in_thread(lambda: self._sender.forget(node), name=f"forget-{node.id}")
+        await asyncio.wrap_future(self._threads.call(f"forget-{node.id}", lambda: self._sender.forget(node)))
 
     def _current(self, node: NodeRef) -> _Destination | None:
         destination = self._destinations.get(node.id)

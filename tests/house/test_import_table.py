@@ -38,7 +38,10 @@ FOLDERS = {
     "decode_node": folder("core proto kv_transfer engine node", WEB | MODEL),
     "router": folder("core proto", MODEL),
     "cli": folder("core proto kv_transfer engine node prefill_node decode_node router", frozenset()),
+    "benchmarks": folder("core proto kv_transfer engine node prefill_node decode_node router cli", frozenset()),
 }
+SHIPPED = [name for name in FOLDERS if name != "benchmarks"]
+"""What a wheel brings."""
 
 GRPC_EDGES = frozenset(
     {
@@ -119,13 +122,13 @@ def test_our_folders_are_imported_under_twostep_and_never_relatively() -> None:
 
 def test_the_wheel_the_type_checker_and_the_linter_know_every_room() -> None:
     tools = PYPROJECT["tool"]
-    assert set(tools["hatch"]["build"]["targets"]["wheel"]["only-include"]) == set(FOLDERS)
+    assert set(tools["hatch"]["build"]["targets"]["wheel"]["only-include"]) == set(SHIPPED)
     assert set(tools["mypy"]["packages"]) == {f"twostep.{name}" for name in FOLDERS}
     assert set(tools["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == set(FOLDERS)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", SHIPPED)
 def test_a_fresh_interpreter_loads_no_torch_until_a_model_is_run(folder: str) -> None:
     here = [path for path in FILES if path.parts[0] == folder and path.stem != "__main__"]
     paths = [path for path in here if "torch" not in packages(path) and not path.as_posix().startswith(LOADS_TORCH)]
