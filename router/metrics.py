@@ -29,6 +29,11 @@ class Metrics:
             "discovery_stale_seconds", "For how long nobody could confirm which nodes there are; 0 while somebody can"
         )
         self.discovery_failures = self._gauge("discovery_failures", "Failed attempts to find out, since the router started")
+        self.pairs = self._gauge(
+            "pairs",
+            "Prefill and decode nodes that know each other, by state; requests are placed on proven pairs only",
+            "state",
+        )
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
