@@ -24,8 +24,11 @@ MAX_ANSWERS = 4096
 class SourceCalls(Protocol):
     """What a decode node asks of a prefill node, whatever the way there."""
 
-    async def abort(self, leg: Leg, reason: str) -> bool:
-        """End the leg on P; returns whether P proves that no write of it is in flight. Bounded in time, never raises."""
+    async def abort(self, leg: Leg, answer: Answer) -> bool:
+        """End the leg on P, which hears what `answer` D gives to everything about it from now on.
+
+        Returns whether P proves that no write of it is in flight. Bounded in time, never raises.
+        """
 
     async def credit(self, credit: Credit) -> None:
         """Let P write slots of a ring again. Bounded in time, never raises."""

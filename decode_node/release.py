@@ -53,10 +53,10 @@ class Release:
         parts.metrics.handoffs.labels(answer.outcome.value).inc()
         handoff.quiet = asyncio.wrap_future(parts.receiver.forget(expected.id))
         self._when_quiet(handoff, self._on_room)
-        parts.background.spawn(self._return_extent(expected, handoff.quiet, answer.reason, drained))
+        parts.background.spawn(self._return_extent(expected, handoff.quiet, answer, drained))
 
-    async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], reason: str, drained: bool) -> None:
-        proven = drained or await self._parts.sources.abort(expected.id, reason)
+    async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], answer: Answer, drained: bool) -> None:
+        proven = drained or await self._parts.sources.abort(expected.id, answer)
         await asyncio.shield(quiet)
         self._parts.landing.give_back(expected.extent, proven=proven)
         self._on_room()

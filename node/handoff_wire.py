@@ -8,6 +8,7 @@ import numpy as np
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Generation
 from twostep.core.memory import MemoryRegion
+from twostep.core.ticket import Leg
 from twostep.node.handoff_messages import (
     AbortState,
     Answer,
@@ -46,6 +47,14 @@ ABORT_STATES: Mapping[AbortState, pb.AbortState] = {
 }
 _OUTCOMES = {wire: outcome for outcome, wire in OUTCOMES.items()}
 _ABORT_STATES = {wire: state for state, wire in ABORT_STATES.items()}
+
+
+def abort_to_pb(leg: Leg, answer: Answer) -> pb.AbortRequest:
+    return pb.AbortRequest(leg=leg_to_pb(leg), reason=answer.reason, outcome=OUTCOMES[answer.outcome])
+
+
+def abort_from_pb(wire: pb.AbortRequest) -> tuple[Leg, Answer]:
+    return leg_from_pb(wire.leg), Answer(outcome_from_pb(wire.outcome), wire.reason)
 
 
 def outcome_from_pb(wire: pb.Outcome) -> Outcome:

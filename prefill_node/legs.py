@@ -3,13 +3,21 @@
 import asyncio
 from collections.abc import Iterator
 
-from twostep.core.errors import Cancelled, DeadlineExceeded, QueueFull, ServingError, StaleLeg, TransferTimeout
+from twostep.core.errors import (
+    Cancelled,
+    ChecksumMismatch,
+    DeadlineExceeded,
+    QueueFull,
+    ServingError,
+    StaleLeg,
+    TransferTimeout,
+)
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, StepResult
 from twostep.node.control import block_ledger
 from twostep.node.description import NodeLedger
-from twostep.node.handoff_messages import AbortState, Credit
+from twostep.node.handoff_messages import AbortState, Answer, Credit, Outcome
 from twostep.node.waiting_queue import WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_runner import LegRunner
@@ -64,8 +72,8 @@ class Legs:
         else:
             self._idle.set()
 
-    async def abort(self, leg: Leg, reason: str) -> AbortState:
-        """End a leg on D's word; answers when it is known whether any write is still in flight.
+    async def abort(self, leg: Leg, answer: Answer) -> AbortState:
+        """End a leg on D's word; returns when it is known whether any write is still in flight.
 
         An abort that comes before its leg is remembered and refuses it.
         """
@@ -74,7 +82,7 @@ class Legs:
             self._parts.metrics.noop_messages.labels("abort").inc()
             self._parts.aborts.record(leg, AbortState.UNKNOWN)
             return self._parts.aborts.find(leg) or AbortState.UNKNOWN
-        found.stop(Cancelled(reason), tell=False)
+        found.stop(_error_of(answer), tell=False)
         return AbortState.DRAINED if await asyncio.shield(found.drained) else AbortState.NOT_DRAINED
 
     def credit(self, credit: Credit) -> None:
@@ -171,3 +179,8 @@ class Legs:
         if len(self.waiting) >= self._max_queued:
             wait_s = self.waiting.estimate_s(len(self.waiting))
             raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)
+
+
+def _error_of(answer: Answer) -> ServingError:
+    """Return why a leg ends that D no longer wants."""
+    return ChecksumMismatch(answer.reason) if answer.outcome is Outcome.MISMATCH else Cancelled(answer.reason)

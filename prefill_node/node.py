@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
+from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine
 from twostep.engine.runner import Runner
 from twostep.kv_transfer.sender import Sender
@@ -50,11 +51,13 @@ class PrefillNode:
         clock: Clock,
         *,
         handoff_address: str,
+        threads: Threads = OWN_THREADS,
+        channels: Channels | None = None,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
         self._transport = transport
-        self._channels = Channels()
-        self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock)
+        self._channels = channels or Channels()
+        self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock, threads=threads)
         digests = SourceDigests(runner.kv, runner.kv.num_blocks)
         pushes = Pushes(digests, layout.block_tokens, layout.num_layers)
         engine = Engine(runner, config.engine, clock=clock, on_layers=pushes.on_layers)
@@ -66,7 +69,10 @@ class PrefillNode:
             background,
             timers=timers,
             max_destinations=config.max_peers,
+            limits=config.pairs,
+            metrics=metrics,
             clock=clock,
+            threads=threads,
         )
         self.parts = Parts(
             node=node,
@@ -86,7 +92,7 @@ class PrefillNode:
         )
         self.legs = Legs(self.parts, config.max_queued)
         self._progress = Progress(self.parts, self.legs)
-        self._feed = EngineFeed(engine, metrics, clock)
+        self._feed = EngineFeed(engine, metrics, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
         observe_engine(metrics, engine)
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.waiting))

@@ -217,12 +217,14 @@ class FailedReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
 class AbortRequest(_message.Message):
-    __slots__ = ("leg", "reason")
+    __slots__ = ("leg", "reason", "outcome")
     LEG_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     leg: _node_pb2.Leg
     reason: str
-    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    outcome: Outcome
+    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., reason: _Optional[str] = ..., outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
 class AbortReply(_message.Message):
     __slots__ = ("state",)

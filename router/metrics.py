@@ -26,6 +26,12 @@ class Metrics:
         self.node_ready = Gauge(
             "twostep_router_node_ready", "Whether requests may be placed there", ["address", "role"], registry=self.registry
         )
+        self.pairs = Gauge(
+            "twostep_router_pairs",
+            "Prefill and decode nodes that know each other, by state; requests are placed on proven pairs only",
+            ["state"],
+            registry=self.registry,
+        )
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 UNSETTLED_BEAT_S = 0.2
 REOPEN_S = 0.1
 PEERS_LEASES = 4
+SETTLED = frozenset({"proven", "failed", "resting"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ class NodeConnection:
             self._on_change()
 
     def _hear(self, beat: Beat, listed: frozenset[RequestId]) -> None:
+        _log_lost_pairs(self.status, beat.status)
         self.status = beat.status
         self._last_beat = self._clock()
         now, missing = self._last_beat, beat.unknown & listed & self._requests.keys()
@@ -173,7 +175,7 @@ class NodeConnection:
         if not self.is_ready or self.status is None:
             return False
         states = self.status.peers
-        return all(peer.ref in states and states[peer.ref].state in ("proven", "failed") for peer in self._peers())
+        return all(peer.ref in states and states[peer.ref].state in SETTLED for peer in self._peers())
 
     async def _keep_streaming(self) -> None:
         while True:
@@ -243,3 +245,11 @@ class NodeConnection:
         """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""
         if self.description and self.description.ref == ref:
             self._note_trouble(error.message)
+
+
+def _log_lost_pairs(before: NodeStatus | None, now: NodeStatus) -> None:
+    for ref, peer in now.peers.items():
+        known = before.peers.get(ref) if before else None
+        if known and known.is_proven and not peer.is_proven:
+            extra = {"node": str(now.ref), "peer": str(ref), "state": peer.state, "reason": peer.reason}
+            log.warning("nothing is placed on a pair of nodes any more", extra=extra)

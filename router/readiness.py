@@ -1,9 +1,11 @@
 """Whether the router can serve, and what it knows of its nodes: the page behind /ready."""
 
+from collections import Counter
 from typing import Any
 
 from twostep.core.errors import NoReadyNode
 from twostep.router.metrics import Metrics
+from twostep.router.node_client import PEER_STATES
 from twostep.router.node_connection import NodeConnection
 from twostep.router.node_pool import NodePool
 from twostep.router.openai.accept import ModelLimits
@@ -46,6 +48,13 @@ class Readiness:
     def update(self, metrics: Metrics) -> None:
         for node in self._pool.nodes:
             metrics.node_ready.labels(node.client.address, node.role).set(node.is_ready)
+        pairs = Counter(state for node in self._pool.nodes if node.role == "prefill" for state in _peer_states(node))
+        for state in PEER_STATES.values():
+            metrics.pairs.labels(state).set(pairs[state])
+
+
+def _peer_states(node: NodeConnection) -> list[str]:
+    return [peer.state for peer in node.status.peers.values()] if node.status else []
 
 
 def _node_report(node: NodeConnection) -> dict[str, Any]:
