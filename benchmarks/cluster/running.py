@@ -63,8 +63,6 @@ def _notes_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.notes"
 
 
-
-
 def _wait_silently(reason: str) -> None:
     """Nobody watches a benchmark's cluster start."""
     del reason
