@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError
-from twostep.core.ids import NodeRef, RequestId, RouterId
+from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
 from twostep.core.threads import OWN_THREADS, Threads
 from twostep.decode_node import admission, reservation_queue
@@ -235,4 +235,5 @@ class DecodeNode:
             registration=REGISTRATION,
             probe_offset=0,
             probe_bytes=0,
+            generation=Generation(0),
         )

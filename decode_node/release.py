@@ -10,7 +10,7 @@ from twostep.decode_node.parts import Parts
 from twostep.decode_node.tokens import Ended
 from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.node.free_watch import FreeWatch
-from twostep.node.handoff_messages import Answer, Outcome
+from twostep.node.handoff_messages import Abort, Answer, Outcome
 
 
 class Release:
@@ -56,7 +56,7 @@ class Release:
         parts.background.spawn(self._return_extent(expected, handoff.quiet, answer, drained))
 
     async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], answer: Answer, drained: bool) -> None:
-        proven = drained or await self._parts.sources.abort(expected.id, answer)
+        proven = drained or await self._parts.sources.abort(Abort(expected.id, expected.extent.generation, answer))
         await asyncio.shield(quiet)
         self._parts.landing.give_back(expected.extent, proven=proven)
         self._on_room()

@@ -8,8 +8,8 @@ import numpy as np
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Generation
 from twostep.core.memory import MemoryRegion
-from twostep.core.ticket import Leg
 from twostep.node.handoff_messages import (
+    Abort,
     AbortState,
     Answer,
     CellDigests,
@@ -49,12 +49,16 @@ _OUTCOMES = {wire: outcome for outcome, wire in OUTCOMES.items()}
 _ABORT_STATES = {wire: state for state, wire in ABORT_STATES.items()}
 
 
-def abort_to_pb(leg: Leg, answer: Answer) -> pb.AbortRequest:
-    return pb.AbortRequest(leg=leg_to_pb(leg), reason=answer.reason, outcome=OUTCOMES[answer.outcome])
+def abort_to_pb(abort: Abort) -> pb.AbortRequest:
+    answer = abort.answer
+    return pb.AbortRequest(
+        leg=leg_to_pb(abort.leg), generation=abort.generation, outcome=OUTCOMES[answer.outcome], reason=answer.reason
+    )
 
 
-def abort_from_pb(wire: pb.AbortRequest) -> tuple[Leg, Answer]:
-    return leg_from_pb(wire.leg), Answer(outcome_from_pb(wire.outcome), wire.reason)
+def abort_from_pb(wire: pb.AbortRequest) -> Abort:
+    answer = Answer(outcome_from_pb(wire.outcome), wire.reason)
+    return Abort(leg_from_pb(wire.leg), Generation(wire.generation), answer)
 
 
 def outcome_from_pb(wire: pb.Outcome) -> Outcome:
@@ -183,6 +187,7 @@ def hello_reply_to_pb(reply: HelloReply) -> pb.HelloReply:
         registration=reply.registration,
         probe_offset=reply.probe_offset,
         probe_bytes=reply.probe_bytes,
+        generation=reply.generation,
     )
 
 
@@ -198,4 +203,5 @@ def hello_reply_from_pb(wire: pb.HelloReply) -> HelloReply:
         wire.registration,
         wire.probe_offset,
         wire.probe_bytes,
+        Generation(wire.generation),
     )

@@ -17,6 +17,7 @@ from twostep.node.config import Timers
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Hello, HelloReply
 from twostep.node.metrics import NodeMetrics
+from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.pair_health import Cause, PairHealth, PairLimits
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class DestinationPeers:
         *,
         timers: Timers,
         max_destinations: int,
+        record: LegRecord,
         limits: PairLimits,
         metrics: NodeMetrics,
         clock: Clock,
@@ -86,6 +88,7 @@ class DestinationPeers:
         self._background = background
         self._timers = timers
         self._max_destinations = max_destinations
+        self._record = record
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
@@ -210,6 +213,7 @@ class DestinationPeers:
         if reply.node != node:
             raise NodeUnavailable(f"{address} is {reply.node}, not {node}")
         own.fingerprint.require_equal(reply.fingerprint, here=str(own.node), there=str(node))
+        self._record.meet(node, reply.generation)
         landing = PeerLanding(node, reply.transport_metadata, reply.landing, reply.registration)
         await asyncio.wrap_future(self._threads.call(f"connect-{node.id}", lambda: self._sender.connect(landing)))
         probe = await asyncio.wrap_future(self._sender.probe(node, reply.probe_offset, reply.probe_bytes))
@@ -223,6 +227,7 @@ class DestinationPeers:
     def _forget(self, destination: _Destination) -> None:
         node = destination.peer.node
         del self._destinations[node.id]
+        self._record.forget(node)
         if destination.task:
             destination.task.cancel()
         self._background.spawn(self._drop(node))

@@ -17,7 +17,7 @@ from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, StepResult
 from twostep.node.control import block_ledger
 from twostep.node.description import NodeLedger
-from twostep.node.handoff_messages import AbortState, Answer, Credit, Outcome
+from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Outcome
 from twostep.node.waiting_queue import WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_runner import LegRunner
@@ -72,17 +72,16 @@ class Legs:
         else:
             self._idle.set()
 
-    async def abort(self, leg: Leg, answer: Answer) -> AbortState:
+    async def abort(self, abort: Abort) -> AbortState:
         """End a leg on D's word; returns when it is known whether any write is still in flight.
 
         An abort that comes before its leg is remembered and refuses it.
         """
-        found = self.find(leg)
+        found = self.find(abort.leg)
         if found is None:
             self._parts.metrics.noop_messages.labels("abort").inc()
-            self._parts.aborts.record(leg, AbortState.UNKNOWN)
-            return self._parts.aborts.find(leg) or AbortState.UNKNOWN
-        found.stop(_error_of(answer), tell=False)
+            return self._parts.record.refuse(abort.leg, abort.generation)
+        found.stop(_error_of(abort.answer), tell=False)
         return AbortState.DRAINED if await asyncio.shield(found.drained) else AbortState.NOT_DRAINED
 
     def credit(self, credit: Credit) -> None:
@@ -166,7 +165,8 @@ class Legs:
 
     def _over(self, leg: PrefillLeg) -> None:
         drained = leg.drained.result()
-        self._parts.aborts.record(leg.id, AbortState.DRAINED if drained else AbortState.NOT_DRAINED)
+        state = AbortState.DRAINED if drained else AbortState.NOT_DRAINED
+        self._parts.record.end(leg.id, leg.ticket.extent.generation, state)
         del self._legs[leg.request_id, leg.id.attempt]
         if not self.of(leg.request_id):
             self._parts.leases.disown(leg.request_id)

@@ -48,5 +48,5 @@ class SourceService(handoff_pb2_grpc.HandoffSourceServicer):
         return handoff_pb2.CreditReply()
 
     async def Abort(self, request: handoff_pb2.AbortRequest, context: Context) -> handoff_pb2.AbortReply:
-        state = await self._node.get().legs.abort(*abort_from_pb(request))
+        state = await self._node.get().legs.abort(abort_from_pb(request))
         return handoff_pb2.AbortReply(state=ABORT_STATES[state])
