@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError
-from twostep.core.ids import NodeRef, RequestId, RouterId
+from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
+from twostep.core.threads import OWN_THREADS, Threads
 from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
@@ -55,12 +56,15 @@ class DecodeNode:
         config: DecodeNodeConfig,
         metrics: NodeMetrics,
         clock: Clock,
+        *,
+        threads: Threads = OWN_THREADS,
+        channels: Channels | None = None,
     ) -> None:
         timers = config.timers
         self._memory = LandingMemory(config.landing_bytes)
         self._transport = transport
-        self._channels = Channels()
-        self._receiver = Receiver(transport, runner.kv, self._memory.region(), clock=clock)
+        self._channels = channels or Channels()
+        self._receiver = Receiver(transport, runner.kv, self._memory.region(), clock=clock, threads=threads)
         landing = LandingPool(
             config.landing_bytes, cooldown_s=timers.landing_cooldown_s, clock=clock, max_share=config.landing_share
         )
@@ -86,7 +90,7 @@ class DecodeNode:
         self.legs = Legs(self.parts, self.release)
         growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
         self.queue = self._new_queue(config, growth_tokens)
-        self._feed = EngineFeed(self.parts.engine, metrics, clock)
+        self._feed = EngineFeed(self.parts.engine, metrics, clock, threads)
         self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s)
@@ -239,4 +243,5 @@ class DecodeNode:
             registration=REGISTRATION,
             probe_offset=0,
             probe_bytes=0,
+            generation=Generation(0),
         )

@@ -15,7 +15,7 @@ from twostep.kv_transfer.receiver import Receiver
 from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.config import Timers
-from twostep.node.handoff_messages import Answer, Credit
+from twostep.node.handoff_messages import Abort, Answer, Credit
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 
@@ -25,8 +25,8 @@ MAX_ANSWERS = 4096
 class SourceCalls(Protocol):
     """What a decode node asks of a prefill node, whatever the way there."""
 
-    async def abort(self, leg: Leg, reason: str) -> bool:
-        """End the leg on P; returns whether P proves that no write of it is in flight. Bounded in time, never raises."""
+    async def abort(self, abort: Abort) -> bool:
+        """End a leg on P; returns whether P proves that no write of it is in flight. Bounded in time, never raises."""
 
     async def credit(self, credit: Credit) -> None:
         """Let P write slots of a ring again. Bounded in time, never raises."""

@@ -10,7 +10,7 @@ from twostep.decode_node.parts import Parts
 from twostep.decode_node.tokens import Ended
 from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.node.free_watch import FreeWatch
-from twostep.node.handoff_messages import Answer, Outcome
+from twostep.node.handoff_messages import Abort, Answer, Outcome
 
 
 class Release:
@@ -56,10 +56,10 @@ class Release:
         parts.metrics.handoffs.labels(answer.outcome.value).inc()
         handoff.quiet = asyncio.wrap_future(parts.receiver.forget(expected.id))
         self._when_quiet(handoff, self._on_room)
-        parts.background.spawn(self._return_extent(expected, handoff.quiet, answer.reason, drained))
+        parts.background.spawn(self._return_extent(expected, handoff.quiet, answer, drained))
 
-    async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], reason: str, drained: bool) -> None:
-        proven = drained or await self._parts.sources.abort(expected.id, reason)
+    async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], answer: Answer, drained: bool) -> None:
+        proven = drained or await self._parts.sources.abort(Abort(expected.id, expected.extent.generation, answer))
         await asyncio.shield(quiet)
         self._parts.landing.give_back(expected.extent, proven=proven)
         self._on_room()

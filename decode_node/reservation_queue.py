@@ -208,4 +208,4 @@ class ReservationQueue:
             raise Overloaded(f"router {order.router} has left {num_unread} tokens unread")
         if len(self.waiting) >= limits.max_queued:
             wait_s = self._estimate_s(len(self.waiting))
-            raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s)
+            raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)

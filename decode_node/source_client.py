@@ -6,14 +6,11 @@ from typing import Any
 
 from twostep.core.errors import ServingError, StaleLeg
 from twostep.core.ids import NodeRef
-from twostep.core.ticket import Leg
 from twostep.node.calls import Channels, repeat_until_answered
-from twostep.node.handoff_messages import AbortState, Credit
-from twostep.node.handoff_wire import abort_state_from_pb, credit_to_pb
-from twostep.proto import handoff_pb2 as pb
+from twostep.node.handoff_messages import Abort, AbortState, Credit
+from twostep.node.handoff_wire import abort_state_from_pb, abort_to_pb, credit_to_pb
 from twostep.proto import handoff_pb2_grpc
 from twostep.proto.rpc import serving_errors
-from twostep.proto.wire import leg_to_pb
 
 GIVE_UP_CALLS = 2
 logger = logging.getLogger(__name__)
@@ -27,8 +24,8 @@ class SourceClient:
         self._address_of = address_of
         self._call_s = call_s
 
-    async def abort(self, leg: Leg, reason: str) -> bool:
-        request = pb.AbortRequest(leg=leg_to_pb(leg), reason=reason)
+    async def abort(self, abort: Abort) -> bool:
+        request, leg = abort_to_pb(abort), abort.leg
 
         async def call() -> AbortState:
             with serving_errors(str(leg.source)):

@@ -66,7 +66,8 @@ class SourcePeers:
         probe = self._place_for_probe(node)
         expires_at = self._clock() + HELLO_S
         self._sources[node.id] = _Source(node, expires_at, address=hello.handoff_address, probe=probe)
-        return replace(self._reply, probe_offset=probe.offset, probe_bytes=probe.num_bytes)
+        generation = self._landing.last_generation
+        return replace(self._reply, probe_offset=probe.offset, probe_bytes=probe.num_bytes, generation=generation)
 
     def prove(self, node: NodeRef, registration: int, digest: bytes) -> bool:
         """Compare what lies in the node's probe extent with its digest. Raises StaleLeg for a node not introduced."""

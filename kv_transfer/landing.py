@@ -68,6 +68,11 @@ class LandingPool:
         self.unproven_reuse = 0
         """Extents that became free on the word of the cooldown alone."""
 
+    @property
+    def last_generation(self) -> Generation:
+        """Every extent lent so far has this generation or a lower one."""
+        return Generation(self._last_generation)
+
     def num_slots(self, unit_bytes: int, num_layers: int, num_blocks: int) -> int:
         """Return how many slots a loan for `num_blocks` blocks gets: one each, or fewer (a ring); 0 when none ever fits."""
         return min(num_blocks, self._max_loan_bytes // (unit_bytes * num_layers))

@@ -16,6 +16,7 @@ from twostep.core.fingerprint import Geometry
 from twostep.core.ids import BlockId
 from twostep.core.kv_memory import KVMemory
 from twostep.core.memory import MemoryRegion
+from twostep.core.threads import OWN_THREADS, Pause, Threads
 from twostep.core.ticket import LandingExtent, Leg, TokenRange
 from twostep.kv_transfer.incoming import IncomingLeg, Verdict
 from twostep.kv_transfer.landing import source_layout
@@ -23,7 +24,6 @@ from twostep.kv_transfer.notes import PROBE_NOTE, LandedNote, decode_note
 from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.promise import promise
 from twostep.kv_transfer.transport import Transport
-from twostep.kv_transfer.turn_loop import Pause, TurnLoop
 
 __all__ = ["Receiver", "Verdict"]
 
@@ -62,6 +62,7 @@ class Receiver:
         *,
         max_copy_bytes: int = MAX_COPY_BYTES,
         clock: Clock = time.monotonic,
+        threads: Threads = OWN_THREADS,
     ) -> None:
         self.counts = ReceiverCounts()
         self._transport = transport
@@ -75,7 +76,7 @@ class Receiver:
         self._last_news_s = clock()
         self._fault: TransferFailed | None = None
         self._lock = threading.Lock()
-        self._loop = TurnLoop("kv-receiver", self.turn, self._give_up)
+        self._loop = threads.loop("kv-receiver", self.turn, self._give_up)
         transport.register_landing(landing)
 
     def start(self) -> None:
@@ -238,6 +239,7 @@ class Receiver:
     def _give_up(self, cause: Exception) -> None:
         """End everything that is open: whoever waits must not wait for a thread that is gone."""
         fault = cause if isinstance(cause, TransferFailed) else TransferFailed(f"the receiver has failed: {cause}")
+        fault.__cause__ = None if fault is cause else cause
         with self._lock:
             self._fault = fault
         self._take_inbox()

@@ -11,6 +11,7 @@ from twostep.core.clock import Clock
 from twostep.core.errors import StaleLeg, TransferFailed
 from twostep.core.ids import BlockId, NodeRef
 from twostep.core.kv_memory import KVMemory
+from twostep.core.threads import OWN_THREADS, Pause, Threads
 from twostep.core.ticket import Ticket, TokenRange
 from twostep.kv_transfer.notes import LandedNote, encode_note
 from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg
@@ -18,7 +19,6 @@ from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.probe import OutgoingProbe, ProbeResult
 from twostep.kv_transfer.push_plan import PushPlan, UnitMap
 from twostep.kv_transfer.transport import PeerLanding, Transport, Write, WriteState
-from twostep.kv_transfer.turn_loop import Pause, TurnLoop
 
 __all__ = ["LegReport", "OutgoingLeg", "ProbeResult", "Sender"]
 
@@ -48,6 +48,7 @@ class Sender:
         one_write_tokens: int = 0,
         max_write_bytes: int = MAX_WRITE_BYTES,
         clock: Clock = time.monotonic,
+        threads: Threads = OWN_THREADS,
     ) -> None:
         self._transport = transport
         self._layout = memory.layout
@@ -62,7 +63,7 @@ class Sender:
         self._writes: dict[Write, _Posted] = {}
         self._peers: dict[NodeRef, PeerLanding] = {}
         self._fault: TransferFailed | None = None
-        self._loop = TurnLoop("kv-sender", self.turn, self._give_up)
+        self._loop = threads.loop("kv-sender", self.turn, self._give_up)
         transport.register_source(memory.region(), self._unit_bytes)
 
     def start(self) -> None:
@@ -205,6 +206,7 @@ class Sender:
     def _give_up(self, cause: Exception) -> None:
         """Fail everything that is open: whoever waits must not wait for a thread that is gone."""
         fault = cause if isinstance(cause, TransferFailed) else TransferFailed(f"the sender has failed: {cause}")
+        fault.__cause__ = None if fault is cause else cause
         with self._lock:
             self._fault = fault
             legs, self._legs = self._legs, []

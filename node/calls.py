@@ -17,12 +17,13 @@ LONGEST_PAUSE_S = 1.0
 class Channels:
     """One channel per address, opened on first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_one: Callable[[str], grpc.aio.Channel] = open_channel) -> None:
+        self._open_one = open_one
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
-            self._channels[address] = open_channel(address)
+            self._channels[address] = self._open_one(address)
         return self._channels[address]
 
     async def close(self) -> None:

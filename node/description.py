@@ -15,6 +15,8 @@ class PeerStage(enum.Enum):
     PROVEN = "proven"
     """Bytes really moved."""
     FAILED = "failed"
+    RESTING = "resting"
+    """Copies of its blocks differed too often: not used until bytes have been proved to move again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from twostep.core.clock import Clock
 from twostep.core.errors import EngineFault
+from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine, StepResult
 from twostep.engine.loop import EngineLoop
 from twostep.node.metrics import NodeMetrics
@@ -15,10 +16,11 @@ STOP_S = 10.0
 class EngineFeed:
     """Runs the engine's thread. `follow` is the node's task that takes up its steps."""
 
-    def __init__(self, engine: Engine, metrics: NodeMetrics, clock: Clock) -> None:
+    def __init__(self, engine: Engine, metrics: NodeMetrics, clock: Clock, threads: Threads = OWN_THREADS) -> None:
         self._engine = engine
         self._metrics = metrics
         self._clock = clock
+        self._threads = threads
         self._seen_steps = 0
         self._seen_at = clock()
 
@@ -30,7 +32,7 @@ class EngineFeed:
         def deliver(item: StepResult | EngineFault) -> None:
             control.call_soon_threadsafe(news.put_nowait, item)
 
-        loop = EngineLoop(self._engine, on_step=deliver, on_fault=deliver)
+        loop = EngineLoop(self._engine, on_step=deliver, on_fault=deliver, threads=self._threads)
         loop.start()
         try:
             while True:

@@ -88,6 +88,15 @@ class LegProgress:
     queue_position: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """D no longer wants the leg. `answer` is what it says to everything about it from now on."""
+
+    leg: Leg
+    generation: Generation
+    answer: Answer
+
+
 class AbortState(enum.Enum):
     """P's answer to an abort; only `DRAINED` proves that no write of the leg is in flight."""
 
@@ -109,7 +118,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class HelloReply:
-    """D's answer to a hello: its landing pool, how to reach it, and where in it the peer's probe goes."""
+    """D's answer to a hello: its landing pool, how to reach it, and where in it the peer's probe goes.
+
+    `generation` is that of the newest loan of landing space.
+    """
 
     node: NodeRef
     fingerprint: Fingerprint
@@ -120,3 +132,4 @@ class HelloReply:
     registration: int
     probe_offset: int
     probe_bytes: int
+    generation: Generation

@@ -9,6 +9,7 @@ from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Generation
 from twostep.core.memory import MemoryRegion
 from twostep.node.handoff_messages import (
+    Abort,
     AbortState,
     Answer,
     CellDigests,
@@ -46,6 +47,18 @@ ABORT_STATES: Mapping[AbortState, pb.AbortState] = {
 }
 _OUTCOMES = {wire: outcome for outcome, wire in OUTCOMES.items()}
 _ABORT_STATES = {wire: state for state, wire in ABORT_STATES.items()}
+
+
+def abort_to_pb(abort: Abort) -> pb.AbortRequest:
+    answer = abort.answer
+    return pb.AbortRequest(
+        leg=leg_to_pb(abort.leg), generation=abort.generation, outcome=OUTCOMES[answer.outcome], reason=answer.reason
+    )
+
+
+def abort_from_pb(wire: pb.AbortRequest) -> Abort:
+    answer = Answer(outcome_from_pb(wire.outcome), wire.reason)
+    return Abort(leg_from_pb(wire.leg), Generation(wire.generation), answer)
 
 
 def outcome_from_pb(wire: pb.Outcome) -> Outcome:
@@ -174,6 +187,7 @@ def hello_reply_to_pb(reply: HelloReply) -> pb.HelloReply:
         registration=reply.registration,
         probe_offset=reply.probe_offset,
         probe_bytes=reply.probe_bytes,
+        generation=reply.generation,
     )
 
 
@@ -189,4 +203,5 @@ def hello_reply_from_pb(wire: pb.HelloReply) -> HelloReply:
         wire.registration,
         wire.probe_offset,
         wire.probe_bytes,
+        Generation(wire.generation),
     )

@@ -34,6 +34,9 @@ class NodeMetrics:
         self.queue_bypasses = self._count("queue_bypasses", "Requests admitted before earlier ones that found no room.")
         self.unheard_progress = self._count("unheard_progress", "Progress messages that a peer did not answer.")
         self.digest_mismatches = self._count("digest_mismatches", "Blocks whose copy never matched its digest.")
+        self.pair_mismatches = self._count(
+            "pair_mismatches", "Requests whose copy at a decode node never matched, by where it was spoiled.", "peer", "cause"
+        )
         self.step_duration = Histogram(
             "twostep_step_duration_seconds", "Duration of an engine step.", buckets=STEP_BUCKETS, registry=self.registry
         )

@@ -11,6 +11,7 @@ import grpc.aio
 
 from twostep.core.errors import ConfigError
 from twostep.core.ids import NodeRef
+from twostep.core.threads import OWN_THREADS
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
@@ -20,7 +21,7 @@ from twostep.node.address import NodeAddress
 from twostep.node.config import NodeConfig
 from twostep.node.control import NodeControl
 from twostep.node.identity import new_identity
-from twostep.node.loading import Loading, call_in_thread
+from twostep.node.loading import Loading
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 from twostep.node.server import Listening, listening
@@ -86,7 +87,7 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         )
         materials = await _unless_told(stop, _load(config, server.address, metrics, fabric))
         if materials is not None:
-            await _host(program.build(materials), config, server, loading, stop)
+            await host(program.build(materials), config, server, loading, stop)
 
 
 async def _load(config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None) -> Materials:
@@ -94,7 +95,7 @@ async def _load(config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, 
         runner = build_runner(config.model, config.engine)
         return Materials(address, runner, _transport(config, address.node, fabric), metrics)
 
-    return await call_in_thread(load, name="load")
+    return await asyncio.wrap_future(OWN_THREADS.call("load", load))
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
@@ -103,7 +104,8 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) ->
     return NixlTransport(node)
 
 
-async def _host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
+async def host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
+    """Serve with a node that is loaded until `stop` is set, then drain it."""
     async with node.running():
         loading.put(node)
         logger.info("the node serves", extra={"blocks": node.control.describe().num_blocks})

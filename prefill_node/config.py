@@ -6,6 +6,7 @@ from pydantic import Field
 
 from twostep.core.config import config
 from twostep.node.config import NodeConfig
+from twostep.prefill_node.pair_health import PairLimits
 
 
 @config
@@ -14,3 +15,4 @@ class PrefillNodeConfig(NodeConfig):
 
     one_write_tokens: Annotated[int, Field(ge=0)] = 64
     """A missing range shorter than this goes out in one write when all of it is computed; 0 never waits."""
+    pairs: PairLimits = PairLimits()

@@ -9,13 +9,16 @@ from typing import Protocol
 from twostep.core.clock import Clock
 from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, StaleLeg, TransferFailed, Unsupported
 from twostep.core.ids import NodeId, NodeRef
+from twostep.core.threads import Threads
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.transport import PeerLanding
 from twostep.node.background import Background
 from twostep.node.config import Timers
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Hello, HelloReply
-from twostep.node.loading import call_in_thread
+from twostep.node.metrics import NodeMetrics
+from twostep.prefill_node.leg_record import LegRecord
+from twostep.prefill_node.pair_health import Cause, PairHealth, PairLimits
 
 logger = logging.getLogger(__name__)
 HOPELESS = (FingerprintMismatch, Unsupported)
@@ -37,17 +40,24 @@ class HandshakeCalls(Protocol):
 class _Destination:
     peer: Peer
     expires_at: float
+    health: PairHealth
     stage: PeerStage = PeerStage.HANDSHAKING
     reason: str = ""
     bytes_per_s: float = 0.0
     registration: int = 0
     checked_at: float = 0.0
+    rests_until: float = 0.0
     task: asyncio.Task[None] | None = None
 
     def fail(self, reason: str) -> None:
         if reason != self.reason:
             logger.warning("a handshake failed", extra={"peer": str(self.peer.node), "reason": reason})
         self.stage, self.reason = PeerStage.FAILED, reason
+
+    def rest(self, until: float, reason: str) -> None:
+        logger.error("a peer is taken out of service", extra={"peer": str(self.peer.node), "reason": reason})
+        self.stage, self.reason, self.rests_until = PeerStage.RESTING, reason, until
+        self.health.forgive()
 
     def prove(self, now: float) -> None:
         logger.info("bytes move to a peer", extra={"peer": str(self.peer.node), "bytes_per_s": round(self.bytes_per_s)})
@@ -66,7 +76,11 @@ class DestinationPeers:
         *,
         timers: Timers,
         max_destinations: int,
+        record: LegRecord,
+        limits: PairLimits,
+        metrics: NodeMetrics,
         clock: Clock,
+        threads: Threads,
     ) -> None:
         self._hello = hello
         self._sender = sender
@@ -74,7 +88,11 @@ class DestinationPeers:
         self._background = background
         self._timers = timers
         self._max_destinations = max_destinations
+        self._record = record
+        self._limits = limits
+        self._metrics = metrics
         self._clock = clock
+        self._threads = threads
         self._destinations: dict[NodeId, _Destination] = {}
 
     @property
@@ -87,10 +105,11 @@ class DestinationPeers:
         return tuple(self._meet(peer, expires_at) for peer in peers)
 
     def require_proven(self, node: NodeRef) -> None:
-        """Raises TransferFailed unless bytes have really moved to this very incarnation."""
+        """Raises TransferFailed unless bytes have really moved to this very incarnation, and arrive there unchanged."""
         destination = self._current(node)
         if destination is None or destination.stage is not PeerStage.PROVEN:
-            raise TransferFailed(f"no bytes have moved from {self._hello.node} to decode node {node} yet")
+            why = (destination and destination.reason) or "no bytes have moved there yet"
+            raise TransferFailed(f"{self._hello.node} sends nothing to decode node {node}: {why}")
 
     def address_of(self, node: NodeRef) -> str | None:
         destination = self._current(node)
@@ -103,11 +122,28 @@ class DestinationPeers:
             destination.stage, destination.reason = PeerStage.HANDSHAKING, reason
             self._shake_hands(destination)
 
+    def note_mismatch(self, node: NodeRef) -> None:
+        """A copy there never matched although its source is sound: after too many of them the node rests."""
+        destination, now = self._current(node), self._clock()
+        if destination is None:
+            return
+        destination.health.note_mismatch(now)
+        if destination.stage is PeerStage.PROVEN and destination.health.is_bad(now):
+            limits = self._limits
+            reason = f"{limits.max_mismatches} copies in {limits.window_s:g} s did not match what was sent"
+            destination.rest(now + limits.rest_s, reason)
+
     def check(self) -> None:
-        """Ask proven nodes now and then whether they still know this one: they may have forgotten it. For the timer."""
+        """Shake hands again with those that have rested long enough, and ask proven ones whether they still know this node.
+
+        For the timer. A node that was restarted or had to forget peers no longer knows this one.
+        """
         now = self._clock()
         for destination in self._destinations.values():
-            if destination.stage is PeerStage.PROVEN and now - destination.checked_at > self._timers.handshake_s:
+            if destination.stage is PeerStage.RESTING and now >= destination.rests_until:
+                destination.stage = PeerStage.HANDSHAKING
+                self._shake_hands(destination)
+            elif destination.stage is PeerStage.PROVEN and now - destination.checked_at > self._timers.handshake_s:
                 destination.checked_at = now
                 self._background.spawn(self._check(destination))
 
@@ -120,6 +156,8 @@ class DestinationPeers:
         for destination in list(self._destinations.values()):
             if destination.expires_at < now and destination.peer.node not in in_use:
                 self._forget(destination)
+                for cause in Cause:
+                    self._metrics.pair_mismatches.remove(destination.peer.node.id, cause)
 
     def _meet(self, peer: Peer, expires_at: float) -> PeerState:
         known = self._destinations.get(peer.node.id)
@@ -130,7 +168,7 @@ class DestinationPeers:
             self._forget(known)
         if len(self._destinations) >= self._max_destinations:
             return PeerState(peer.node, PeerStage.FAILED, f"this node knows {self._max_destinations} peers and meets no more")
-        destination = _Destination(peer, expires_at)
+        destination = _Destination(peer, expires_at, PairHealth(self._limits))
         self._destinations[peer.node.id] = destination
         self._shake_hands(destination)
         return self._state(destination)
@@ -175,8 +213,9 @@ class DestinationPeers:
         if reply.node != node:
             raise NodeUnavailable(f"{address} is {reply.node}, not {node}")
         own.fingerprint.require_equal(reply.fingerprint, here=str(own.node), there=str(node))
+        self._record.meet(node, reply.generation)
         landing = PeerLanding(node, reply.transport_metadata, reply.landing, reply.registration)
-        await call_in_thread(lambda: self._sender.connect(landing), name=f"connect-{node.id}")
+        await asyncio.wrap_future(self._threads.call(f"connect-{node.id}", lambda: self._sender.connect(landing)))
         probe = await asyncio.wrap_future(self._sender.probe(node, reply.probe_offset, reply.probe_bytes))
         for pause_s in LOOK_AGAIN_S:
             if await self._calls.probe(address, own.node, reply.registration, probe.digest):
@@ -188,12 +227,13 @@ class DestinationPeers:
     def _forget(self, destination: _Destination) -> None:
         node = destination.peer.node
         del self._destinations[node.id]
+        self._record.forget(node)
         if destination.task:
             destination.task.cancel()
         self._background.spawn(self._drop(node))
 
     async def _drop(self, node: NodeRef) -> None:
-        await call_in_thread(lambda: self._sender.forget(node), name=f"forget-{node.id}")
+        await asyncio.wrap_future(self._threads.call(f"forget-{node.id}", lambda: self._sender.forget(node)))
 
     def _current(self, node: NodeRef) -> _Destination | None:
         destination = self._destinations.get(node.id)

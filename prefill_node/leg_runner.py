@@ -13,6 +13,7 @@ from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.sender import LegReport, OutgoingLeg
 from twostep.node.handoff_messages import Answer, CellDigests, Done, Failed, Landed, Outcome
 from twostep.prefill_node.leg import Phase, Prefilled, PrefillLeg
+from twostep.prefill_node.mismatch import investigate
 from twostep.prefill_node.parts import Parts
 
 TAKEN_OVER = frozenset({Outcome.ATTACHED, Outcome.FINISHED})
@@ -36,6 +37,8 @@ class LegRunner:
             if isinstance(error, Cancelled):
                 self._parts.free_watch.begin(leg.request_id, leg.stopped_at)
         drained = await self._drain(leg)
+        if isinstance(outcome, ChecksumMismatch):
+            await investigate(self._parts, leg)
         self._give_back(leg)
         leg.over.set_result(outcome)
         if isinstance(outcome, ServingError):
@@ -59,7 +62,7 @@ class LegRunner:
         cells = None if finished else self._cells(leg, reservation)
         done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished)
         give_up_s = leg.deadline - clock()
-        await self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=give_up_s)))
+        self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=give_up_s)))
         bill = PrefillBill(
             queue_s=started_at - leg.arrived_at,
             compute_s=computed_at - started_at,
@@ -105,25 +108,15 @@ class LegRunner:
         digests = self._parts.digests.of(layers, leg.ticket.missing, reservation.table)
         return CellDigests(layers, range(self._num_blocks(leg)), digests)
 
-    async def _accept(self, leg: PrefillLeg, answer: Answer) -> None:
+    def _accept(self, leg: PrefillLeg, answer: Answer) -> None:
         """Return when the decode node has taken over. Raises what its answer means otherwise."""
         leg.must_tell = False
         self._parts.metrics.handoffs.labels(answer.outcome.value).inc()
         if answer.outcome in TAKEN_OVER:
             return
         if answer.outcome is Outcome.MISMATCH:
-            await self._check_source(leg)
             raise ChecksumMismatch(answer.reason)
         raise StaleLeg(f"request {leg.request_id}: {leg.id.destination} says {answer.outcome.value}: {answer.reason}")
-
-    async def _check_source(self, leg: PrefillLeg) -> None:
-        """Digest the source blocks again and take those that have changed since they were computed out of the cache."""
-        parts, missing, reservation = self._parts, leg.ticket.missing, leg.reservation
-        assert reservation is not None
-        spoiled = await asyncio.to_thread(parts.digests.spoiled, missing, reservation.table)
-        first = missing.start // parts.engine.runner.kv.layout.block_tokens
-        parts.metrics.digest_mismatches.inc(len(spoiled))
-        parts.engine.purge([reservation.table[first + block] for block in spoiled])
 
     async def _drain(self, leg: PrefillLeg) -> bool:
         """Post nothing more; returns whether every posted write is known to be done, after a bounded wait."""

@@ -3,14 +3,22 @@
 import asyncio
 from collections.abc import Iterator
 
-from twostep.core.errors import Cancelled, DeadlineExceeded, QueueFull, ServingError, StaleLeg, TransferTimeout
+from twostep.core.errors import (
+    Cancelled,
+    ChecksumMismatch,
+    DeadlineExceeded,
+    QueueFull,
+    ServingError,
+    StaleLeg,
+    TransferTimeout,
+)
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, Prepared, StepResult
 from twostep.node.bypass import Patience
 from twostep.node.control import block_ledger
 from twostep.node.description import NodeLedger
-from twostep.node.handoff_messages import AbortState, Credit
+from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Outcome
 from twostep.node.waiting_queue import Tried, WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_runner import LegRunner
@@ -67,17 +75,16 @@ class Legs:
         else:
             self._idle.set()
 
-    async def abort(self, leg: Leg, reason: str) -> AbortState:
-        """End a leg on D's word; answers when it is known whether any write is still in flight.
+    async def abort(self, abort: Abort) -> AbortState:
+        """End a leg on D's word; returns when it is known whether any write is still in flight.
 
         An abort that comes before its leg is remembered and refuses it.
         """
-        found = self.find(leg)
+        found = self.find(abort.leg)
         if found is None:
             self._parts.metrics.noop_messages.labels("abort").inc()
-            self._parts.aborts.record(leg, AbortState.UNKNOWN)
-            return self._parts.aborts.find(leg) or AbortState.UNKNOWN
-        found.stop(Cancelled(reason), tell=False)
+            return self._parts.record.refuse(abort.leg, abort.generation)
+        found.stop(_error_of(abort.answer), tell=False)
         return AbortState.DRAINED if await asyncio.shield(found.drained) else AbortState.NOT_DRAINED
 
     def credit(self, credit: Credit) -> None:
@@ -167,7 +174,8 @@ class Legs:
 
     def _over(self, leg: PrefillLeg) -> None:
         drained = leg.drained.result()
-        self._parts.aborts.record(leg.id, AbortState.DRAINED if drained else AbortState.NOT_DRAINED)
+        state = AbortState.DRAINED if drained else AbortState.NOT_DRAINED
+        self._parts.record.end(leg.id, leg.ticket.extent.generation, state)
         del self._legs[leg.request_id, leg.id.attempt]
         if not self.of(leg.request_id):
             self._parts.leases.disown(leg.request_id)
@@ -179,7 +187,7 @@ class Legs:
             raise StaleLeg(f"request {request}: attempt {attempt} or a later one is here already")
         if len(self.waiting) >= self._max_queued:
             wait_s = self._wait_s(order)
-            raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s)
+            raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)
 
     def _wait_s(self, order: PrefillOrder) -> float | None:
         """Return in how many seconds there will be room for one more behind all who wait, by the measured pace."""
@@ -187,3 +195,8 @@ class Legs:
         num_tokens = [len(leg.order.request.tokens) for leg in self.waiting] + [len(order.request.tokens)]
         num_blocks = sum(map(engine.runner.kv.layout.num_blocks, num_tokens))
         return engine.supplies().blocks.wait_s(num_blocks)
+
+
+def _error_of(answer: Answer) -> ServingError:
+    """Return why a leg ends that D no longer wants."""
+    return ChecksumMismatch(answer.reason) if answer.outcome is Outcome.MISMATCH else Cancelled(answer.reason)

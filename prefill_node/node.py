@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
+from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine
 from twostep.engine.runner import Runner
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.source_digests import SourceDigests
 from twostep.kv_transfer.transport import Transport
-from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.bypass import Patience
 from twostep.node.calls import Channels
@@ -20,7 +20,7 @@ from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
 from twostep.node.gauges import observe_engine
-from twostep.node.handoff_messages import AbortState, Hello
+from twostep.node.handoff_messages import Hello
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
@@ -29,8 +29,9 @@ from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
 from twostep.prefill_node.destination_peers import DestinationPeers
 from twostep.prefill_node.leg import Prefilled, PrefillLeg, PrefillOrder
+from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.legs import Legs
-from twostep.prefill_node.parts import MAX_ANSWERS, Parts
+from twostep.prefill_node.parts import MAX_ENDED_LEGS, Parts
 from twostep.prefill_node.progress import Progress
 from twostep.prefill_node.pushes import Pushes
 
@@ -51,15 +52,18 @@ class PrefillNode:
         clock: Clock,
         *,
         handoff_address: str,
+        threads: Threads = OWN_THREADS,
+        channels: Channels | None = None,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
         self._transport = transport
-        self._channels = Channels()
-        self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock)
+        self._channels = channels or Channels()
+        self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock, threads=threads)
         digests = SourceDigests(runner.kv, runner.kv.num_blocks)
         pushes = Pushes(digests, layout.block_tokens, layout.num_layers)
         engine = Engine(runner, config.engine, clock=clock, on_layers=pushes.on_layers)
         background = Background()
+        record = LegRecord(node, MAX_ENDED_LEGS)
         peers = DestinationPeers(
             Hello(node, runner.fingerprint, runner.geometry, handoff_address, transport.name),
             self._sender,
@@ -67,7 +71,11 @@ class PrefillNode:
             background,
             timers=timers,
             max_destinations=config.max_peers,
+            record=record,
+            limits=config.pairs,
+            metrics=metrics,
             clock=clock,
+            threads=threads,
         )
         self.parts = Parts(
             node=node,
@@ -78,7 +86,7 @@ class PrefillNode:
             peers=peers,
             destinations=DestinationClient(self._channels, peers.address_of, call_s=timers.call_s),
             leases=Leases(timers.lease_s, clock),
-            aborts=Answers(MAX_ANSWERS),
+            record=record,
             background=background,
             metrics=metrics,
             free_watch=FreeWatch(engine, metrics, clock),
@@ -87,7 +95,7 @@ class PrefillNode:
         )
         self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
-        self._feed = EngineFeed(engine, metrics, clock)
+        self._feed = EngineFeed(engine, metrics, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
         observe_engine(metrics, engine)
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.waiting))
@@ -173,18 +181,19 @@ class PrefillNode:
             raise
 
     def _begin(self, order: PrefillOrder) -> PrefillLeg:
-        """Begin a leg; one that is refused never will have written anything, which its abort may be told."""
+        """Begin a leg. One that is refused must not begin later either: its abort may be told that it never wrote anything."""
         try:
             self._require_acceptable(order)
             return self.legs.begin(order, self.parts.engine.prepare(order.request, growth_tokens=0))
         except ServingError:
-            self.parts.aborts.record(order.ticket.leg, AbortState.DRAINED)
+            self.parts.record.refuse(order.ticket.leg, order.ticket.extent.generation)
             raise
 
     def _require_acceptable(self, order: PrefillOrder) -> None:
         if self.readiness.is_draining:
             raise NodeUnavailable(f"{self.parts.node} is draining")
-        if self.parts.aborts.find(order.ticket.leg) is not None:
-            raise StaleLeg(f"request {order.request.id}: the decode node has ended attempt {order.ticket.leg.attempt}")
+        ticket = order.ticket
         require_acceptable(order, self.parts.node, self.parts.engine)
-        self.parts.peers.require_proven(order.ticket.leg.destination)
+        self.parts.peers.require_proven(ticket.leg.destination)
+        if not self.parts.record.may_begin(ticket.leg, ticket.extent.generation):
+            raise StaleLeg(f"request {order.request.id}: attempt {ticket.leg.attempt} was over here before it began")

@@ -10,17 +10,17 @@ from twostep.core.ticket import Leg
 from twostep.engine.engine import Engine
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.source_digests import SourceDigests
-from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.config import Timers
 from twostep.node.free_watch import FreeWatch
-from twostep.node.handoff_messages import AbortState, Answer, Done, Failed, Landed, LegProgress, Outcome
+from twostep.node.handoff_messages import Answer, Done, Failed, Landed, LegProgress, Outcome
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.prefill_node.destination_peers import DestinationPeers
+from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.pushes import Pushes
 
-MAX_ANSWERS = 4096
+MAX_ENDED_LEGS = 16384
 
 
 class DestinationCalls(Protocol):
@@ -49,8 +49,7 @@ class Parts:
     peers: DestinationPeers
     destinations: DestinationCalls
     leases: Leases
-    aborts: Answers[Leg, AbortState]
-    """What an abort of an ended leg is answered; an abort that came before its leg refuses it."""
+    record: LegRecord
     background: Background
     metrics: NodeMetrics
     free_watch: FreeWatch

@@ -4,14 +4,14 @@ import grpc.aio
 
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import RouterId
-from twostep.node.handoff_wire import ABORT_STATES, credit_from_pb
+from twostep.node.handoff_wire import ABORT_STATES, abort_from_pb, credit_from_pb
 from twostep.node.loading import Loading
 from twostep.prefill_node.leg import PrefillOrder
 from twostep.prefill_node.node import PrefillNode
 from twostep.proto import handoff_pb2, handoff_pb2_grpc, node_pb2_grpc
 from twostep.proto import node_pb2 as pb
 from twostep.proto.rpc import Context
-from twostep.proto.wire import leg_from_pb, prefill_bill_to_pb, request_from_pb, ticket_from_pb
+from twostep.proto.wire import prefill_bill_to_pb, request_from_pb, ticket_from_pb
 
 
 def add_services(server: grpc.aio.Server, node: Loading[PrefillNode]) -> None:
@@ -48,5 +48,5 @@ class SourceService(handoff_pb2_grpc.HandoffSourceServicer):
         return handoff_pb2.CreditReply()
 
     async def Abort(self, request: handoff_pb2.AbortRequest, context: Context) -> handoff_pb2.AbortReply:
-        state = await self._node.get().legs.abort(leg_from_pb(request.leg), request.reason)
+        state = await self._node.get().legs.abort(abort_from_pb(request))
         return handoff_pb2.AbortReply(state=ABORT_STATES[state])

@@ -52,7 +52,7 @@ class HelloRequest(_message.Message):
     def __init__(self, node: _Optional[_Union[_node_pb2.NodeRef, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[_node_pb2.Geometry, _Mapping]] = ..., handoff_address: _Optional[str] = ..., transport: _Optional[str] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("node", "fingerprint", "geometry", "transport", "transport_metadata", "landing_address", "landing_bytes", "landing_kind", "landing_device", "registration", "probe_offset", "probe_bytes")
+    __slots__ = ("node", "fingerprint", "geometry", "transport", "transport_metadata", "landing_address", "landing_bytes", "landing_kind", "landing_device", "registration", "probe_offset", "probe_bytes", "generation")
     class FingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,7 @@ class HelloReply(_message.Message):
     REGISTRATION_FIELD_NUMBER: _ClassVar[int]
     PROBE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PROBE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     node: _node_pb2.NodeRef
     fingerprint: _containers.ScalarMap[str, str]
     geometry: _node_pb2.Geometry
@@ -84,7 +85,8 @@ class HelloReply(_message.Message):
     registration: int
     probe_offset: int
     probe_bytes: int
-    def __init__(self, node: _Optional[_Union[_node_pb2.NodeRef, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[_node_pb2.Geometry, _Mapping]] = ..., transport: _Optional[str] = ..., transport_metadata: _Optional[bytes] = ..., landing_address: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., landing_kind: _Optional[str] = ..., landing_device: _Optional[int] = ..., registration: _Optional[int] = ..., probe_offset: _Optional[int] = ..., probe_bytes: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, node: _Optional[_Union[_node_pb2.NodeRef, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[_node_pb2.Geometry, _Mapping]] = ..., transport: _Optional[str] = ..., transport_metadata: _Optional[bytes] = ..., landing_address: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., landing_kind: _Optional[str] = ..., landing_device: _Optional[int] = ..., registration: _Optional[int] = ..., probe_offset: _Optional[int] = ..., probe_bytes: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ProbeRequest(_message.Message):
     __slots__ = ("source", "registration", "probe_digest")
@@ -217,12 +219,16 @@ class FailedReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
 class AbortRequest(_message.Message):
-    __slots__ = ("leg", "reason")
+    __slots__ = ("leg", "reason", "outcome", "generation")
     LEG_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     leg: _node_pb2.Leg
     reason: str
-    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    outcome: Outcome
+    generation: int
+    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., reason: _Optional[str] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class AbortReply(_message.Message):
     __slots__ = ("state",)

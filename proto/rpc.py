@@ -12,6 +12,7 @@ from twostep.core.errors import DeadlineExceeded, NodeUnavailable, NodeUnreachab
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import error_from_pb, error_to_pb
 
+Channel = grpc.aio.Channel
 Context = Any
 """A grpc.aio.ServicerContext: the published stubs make it generic, the class at run time is not."""
 ERROR_KEY = "twostep-error-bin"

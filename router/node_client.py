@@ -1,6 +1,6 @@
 """The router's calls to one node: the gRPC edge, where wire types end."""
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from twostep.core.request import FinishReason, Request
 from twostep.core.ticket import Ticket
 from twostep.proto import node_pb2 as pb
 from twostep.proto.node_pb2_grpc import DecodeStub, NodeStub, PrefillStub
-from twostep.proto.rpc import open_channel, serving_errors
+from twostep.proto.rpc import Channel, open_channel, serving_errors
 from twostep.proto.wire import (
     decode_bill_from_pb,
     error_from_pb,
@@ -33,6 +33,7 @@ PEER_STATES = {
     pb.PeerState.HANDSHAKING: "handshaking",
     pb.PeerState.PROVEN: "proven",
     pb.PeerState.FAILED: "failed",
+    pb.PeerState.RESTING: "resting",
 }
 
 
@@ -47,10 +48,10 @@ class Beat:
 class NodeClient:
     """Every method raises ServingError: the node's own, or NodeUnavailable when it cannot be reached."""
 
-    def __init__(self, address: str, router: RouterId) -> None:
+    def __init__(self, address: str, router: RouterId, open_one: Callable[[str], Channel] = open_channel) -> None:
         self.address = address
         self._router = router
-        self._channel = open_channel(address)
+        self._channel = open_one(address)
         self._node: Any = NodeStub(self._channel)  # type: ignore[no-untyped-call]
         self._prefill: Any = PrefillStub(self._channel)  # type: ignore[no-untyped-call]
         self._decode: Any = DecodeStub(self._channel)  # type: ignore[no-untyped-call]

@@ -10,6 +10,7 @@ from twostep.core.clock import Clock
 from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
+from twostep.router.discovery.member import Member, Role
 from twostep.router.events import Event, NodeLost, StreamEvent
 from twostep.router.node_client import Beat, NodeClient
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 UNSETTLED_BEAT_S = 0.2
 REOPEN_S = 0.1
 PEERS_LEASES = 4
+SETTLED = frozenset({"proven", "failed", "resting"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,12 @@ class LiveRequest:
 
 
 class NodeConnection:
-    """`run` keeps the connection for ever; everything else only reads what it has learnt."""
+    """`run` keeps the connection; everything else only reads what it has learnt."""
 
     def __init__(
         self,
         client: NodeClient,
-        role: str,
+        member: Member,
         config: RouterConfig,
         peers: Callable[[], list[Peer]],
         *,
@@ -43,10 +45,13 @@ class NodeConnection:
         on_change: Callable[[], None],
     ) -> None:
         self.client = client
-        self.role = role
+        self.member = member
         self.description: NodeDescription | None = None
         self.status: NodeStatus | None = None
-        self.trouble = "not reached yet"
+        self._trouble = "not reached yet"
+        self._retired = ""
+        """Why nothing more is placed here, whatever the node itself says."""
+        self._may_end = asyncio.Event()
         self._config = config
         self._peers = peers
         self._clock = clock
@@ -64,9 +69,22 @@ class NodeConnection:
         self._stream_broken_at: float | None = clock()
 
     @property
+    def role(self) -> Role:
+        return self.member.role
+
+    @property
+    def trouble(self) -> str:
+        """Why no requests may be placed here now; empty when they may."""
+        return self._retired or self._trouble
+
+    @property
     def is_ready(self) -> bool:
         """Whether requests may be placed here now."""
         return not self.trouble
+
+    @property
+    def is_retired(self) -> bool:
+        return bool(self._retired)
 
     @property
     def live(self) -> frozenset[RequestId]:
@@ -95,12 +113,32 @@ class NodeConnection:
         self._unknown.pop(request, None)
         known = self._requests.pop(request, None)
         self._load -= known.weight if known else 0
+        self._may_end.set()
+
+    def retire(self, reason: str) -> None:
+        """Place nothing more here, and let `run` end when nothing that lives here is left."""
+        if not self._retired:
+            log.info("node retired", extra={"node": self.client.address, "reason": reason})
+            self._retired = reason
+            self._may_end.set()
+            self._on_change()
+
+    def welcome(self, member: Member) -> None:
+        """Take up what is now said of this node: that it stays, and where it runs."""
+        self.member, self._retired = member, ""
+        self._on_change()
 
     async def run(self) -> None:
+        """Keep the connection until the node is retired and nothing lives here any more."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_beating(), name=f"heartbeat {self.client.address}")
+            work = [tasks.create_task(self._keep_beating(), name=f"heartbeat {self.client.address}")]
             if self.role == "decode":
-                tasks.create_task(self._keep_streaming(), name=f"tokens {self.client.address}")
+                work.append(tasks.create_task(self._keep_streaming(), name=f"tokens {self.client.address}"))
+            while not self._retired or self._requests or self._expected:
+                await self._may_end.wait()
+                self._may_end.clear()
+            for task in work:
+                task.cancel()
 
     async def _keep_beating(self) -> None:
         while True:
@@ -139,6 +177,8 @@ class NodeConnection:
     def _learn(self, description: NodeDescription) -> None:
         if description.role != self.role:
             raise NodeUnavailable(f"{self.client.address} is a {description.role} node, configured as {self.role}")
+        if self.member.id and self.member.id != description.ref.id:
+            raise NodeUnavailable(f"{self.client.address} is {description.ref.id}, expected {self.member.id}")
         if self.description and self.description.ref != description.ref:
             self._lose(f"it has been replaced by {description.ref}")
             self._told = ([], float("-inf"))
@@ -148,6 +188,7 @@ class NodeConnection:
             self._on_change()
 
     def _hear(self, beat: Beat, listed: frozenset[RequestId]) -> None:
+        _log_lost_pairs(self.status, beat.status)
         self.status = beat.status
         self._last_beat = self._clock()
         now, missing = self._last_beat, beat.unknown & listed & self._requests.keys()
@@ -173,7 +214,7 @@ class NodeConnection:
         if not self.is_ready or self.status is None:
             return False
         states = self.status.peers
-        return all(peer.ref in states and states[peer.ref].state in ("proven", "failed") for peer in self._peers())
+        return all(peer.ref in states and states[peer.ref].state in SETTLED for peer in self._peers())
 
     async def _keep_streaming(self) -> None:
         while True:
@@ -214,6 +255,7 @@ class NodeConnection:
         ref = self.description.ref
         log.warning("node lost", extra={"node": str(ref), "requests": len(self._requests), "reason": reason})
         requests, self._requests, self._load = self._requests, {}, 0
+        self._may_end.set()
         for live in requests.values():
             live.put(NodeLost(ref, NodeUnavailable(f"{ref} is lost: {reason}")))
 
@@ -227,8 +269,8 @@ class NodeConnection:
             self._note_trouble("")
 
     def _note_trouble(self, trouble: str) -> None:
-        has_turned = bool(trouble) != bool(self.trouble)
-        self.trouble = trouble
+        has_turned = bool(trouble) != bool(self._trouble)
+        self._trouble = trouble
         if has_turned:
             log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
             self._on_change()
@@ -243,3 +285,11 @@ class NodeConnection:
         """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""
         if self.description and self.description.ref == ref:
             self._note_trouble(error.message)
+
+
+def _log_lost_pairs(before: NodeStatus | None, now: NodeStatus) -> None:
+    for ref, peer in now.peers.items():
+        known = before.peers.get(ref) if before else None
+        if known and known.is_proven and not peer.is_proven:
+            extra = {"node": str(now.ref), "peer": str(ref), "state": peer.state, "reason": peer.reason}
+            log.warning("nothing is placed on a pair of nodes any more", extra=extra)

@@ -10,7 +10,8 @@ from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
 from twostep.router.body import BodyReader
 from twostep.router.completions import Completions
-from twostep.router.config import RouterConfig, check
+from twostep.router.config import RouterConfig
+from twostep.router.discovery.choose import choose_discovery
 from twostep.router.dispatch import Dispatcher
 from twostep.router.generation import Generator
 from twostep.router.grpc_api import ServingService
@@ -30,13 +31,13 @@ from twostep.router.tokenizer import load_tokenizer
 
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
-    check(config)
+    discovery = choose_discovery(config)
     tokenizer = load_tokenizer(config.model)
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
     with listen(config.host, config.port) as listener:
-        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config) as pool:
+        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config, discovery) as pool:
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             generator = Generator(model, Dispatcher(pool, config, metrics), metrics, timeout_s=config.request_timeout_s)

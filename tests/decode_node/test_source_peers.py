@@ -5,7 +5,7 @@ import pytest
 
 from twostep.core.errors import Overloaded, StaleLeg, TransferFailed
 from twostep.core.fingerprint import Fingerprint, Geometry
-from twostep.core.ids import Incarnation, NodeId, NodeRef
+from twostep.core.ids import Generation, Incarnation, NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
 from twostep.decode_node.landing_memory import LandingMemory
 from twostep.decode_node.source_peers import SourcePeers
@@ -31,7 +31,7 @@ class Rig:
         self.clock = ManualClock()
         self.memory = LandingMemory(1 << 16)
         self.landing = LandingPool(1 << 16, cooldown_s=60.0, clock=self.clock)
-        reply = HelloReply(D, FINGERPRINT, GEOMETRY, "local", b"", self.memory.region(), 1, 0, 0)
+        reply = HelloReply(D, FINGERPRINT, GEOMETRY, "local", b"", self.memory.region(), 1, 0, 0, Generation(0))
         self.peers = SourcePeers(reply, self.landing, LAYOUT, max_sources=max_sources, clock=self.clock)
 
     def answer_hello(self, node: NodeRef) -> HelloReply:
@@ -125,4 +125,11 @@ def test_no_more_nodes_are_known_than_configured() -> None:
 def test_the_reply_tells_where_the_landing_pool_is() -> None:
     rig = Rig()
     reply = rig.answer_hello(P1)
-    assert reply == replace(rig.peers._reply, probe_offset=reply.probe_offset, probe_bytes=(1 << 16) // 16)
+    assert reply == replace(rig.peers._reply, probe_offset=reply.probe_offset, probe_bytes=(1 << 16) // 16, generation=1)
+
+
+def test_the_reply_tells_up_to_where_landing_space_has_been_lent() -> None:
+    rig = Rig()
+    rig.prove(P1)
+    rig.landing.lend(64, 1, 1, Q)
+    assert rig.answer_hello(P2).generation == 3

@@ -65,20 +65,6 @@ def test_the_loop_ends_while_it_waits_for_work() -> None:
         pass
 
 
-def test_a_loop_told_to_stop_during_its_last_step_does_not_wait_for_more_work() -> None:
-    engine = build_engine()
-    loop = EngineLoop(engine, on_step=lambda _: None, on_fault=lambda _: None)
-
-    def step_while_being_stopped() -> None:
-        assert not loop.stop(timeout_s=0)
-        engine.work.clear()
-
-    engine.step = step_while_being_stopped  # type: ignore[method-assign, assignment]
-    loop.start()
-    loop._thread.join(WAIT_S)
-    assert not loop._thread.is_alive()
-
-
 def test_a_request_released_while_it_waits_for_blocks_leaves_the_loop_able_to_go_on() -> None:
     engine = build_engine(num_blocks=4)
     with looping(engine) as heard:

@@ -105,7 +105,7 @@ async def test_an_answer_that_finds_no_memory_ends_at_its_deadline() -> None:
     async with running_pair(MODEL, PREFILL, decode_config(8)) as pair:
         await pair.router.grant(request("parked", 100))
         await pair.router.grant(request("endless", 40, max_tokens=10_000), alone=True, remaining_s=20.0)
-        while not (await pair.router.status())[1].num_waiting == 2:  # noqa: ASYNC110 - the node is asked over gRPC
+        while (await pair.router.status())[1].num_waiting != 2:  # noqa: ASYNC110 - the node is asked over gRPC
             await asyncio.sleep(0.001)
         pair.tick(advance_s=21.0)
         answer = pair.router.answer("endless")

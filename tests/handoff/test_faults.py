@@ -1,7 +1,6 @@
 """What breaks, and what the router and the next attempt see of it."""
 
 import asyncio
-import ctypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,7 +10,6 @@ import pytest
 
 from twostep.core.errors import (
     Cancelled,
-    ChecksumMismatch,
     DeadlineExceeded,
     EngineFault,
     NodeUnavailable,
@@ -19,10 +17,8 @@ from twostep.core.errors import (
     TransferFailed,
     TransferTimeout,
 )
-from twostep.core.ids import BlockId, NodeRef, RequestId, new_incarnation
+from twostep.core.ids import NodeRef, RequestId, new_incarnation
 from twostep.core.request import Request
-from twostep.engine.kv_cache import HostKVCache
-from twostep.kv_transfer.local_transport import LocalFabric
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.proto import node_pb2 as pb
 from twostep.tests.handoff.gate import Gate
@@ -34,21 +30,6 @@ pytestmark = pytest.mark.processes
 
 A = RequestId("a")
 SMALL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL))
-
-
-class SpoilingFabric(LocalFabric):
-    """Flips a bit of whatever lands while it is told to; the probe is left alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.spoils = False
-
-    def write(self, node: NodeRef, copies: list[tuple[int, int, int]], note: bytes) -> bool:
-        landed = super().write(node, copies, b"" if self.spoils else note)
-        if self.spoils:
-            address = copies[-1][1]
-            ctypes.c_uint8.from_address(address).value ^= 1
-        return landed
 
 
 async def granted(pair: Pair, name: str, **how: Any) -> tuple[Request, pb.Ticket]:
@@ -89,44 +70,6 @@ def held_blocks(pair: Pair) -> tuple[int, ...]:
     assert handoff is not None
     assert handoff.reservation is not None
     return handoff.reservation.table
-
-
-async def test_a_spoiled_landing_byte_is_found_and_a_new_attempt_uses_the_same_blocks() -> None:
-    fabric = SpoilingFabric()
-    async with running_pair(MODEL, PREFILL, DECODE, fabric=fabric) as pair:
-        fabric.spoils = True
-        with pytest.raises(ChecksumMismatch):
-            await attempt(pair, 1)
-        blocks = held_blocks(pair)
-        assert pair.router.answer("a").tokens == []
-        fabric.spoils = False
-        one, ticket = await granted(pair, "a", attempt=2)
-        assert held_blocks(pair) == blocks
-        await pair.router.prefill(one, ticket)
-        answer = pair.router.answer("a", 2)
-        await answer.over.wait()
-        assert tuple(answer.tokens) == Solo(MODEL).answer(request("a", 100))[0]
-        await pair.settle()
-        pair.require_clean()
-
-
-async def test_a_block_that_rots_in_ps_cache_is_purged_and_computed_anew() -> None:
-    async with running_pair(MODEL, PREFILL, DECODE) as pair:
-        await pair.router.serve(request("a", 100))
-        memory = pair.prefill.parts.engine.runner.kv
-        assert isinstance(memory, HostKVCache)
-        memory.words[1, 0] ^= 1
-        pair.decode.parts.engine.purge(map(BlockId, range(64)))
-        again = request("a", 100)
-        with pytest.raises(ChecksumMismatch):
-            await attempt(pair, 2)
-        reply = await attempt(pair, 3)
-        assert reply.bill.cached_tokens == 0
-        answer = pair.router.answer("a", 3)
-        await answer.over.wait()
-        assert tuple(answer.tokens) == Solo(MODEL).answer(again)[0]
-        await pair.settle()
-        pair.require_clean()
 
 
 async def test_a_prefill_node_that_stands_still_is_reported_within_the_progress_deadline() -> None:

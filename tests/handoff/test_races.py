@@ -9,10 +9,9 @@ import pytest
 
 from twostep.core.errors import Cancelled, QueueFull, ServingError
 from twostep.core.ids import RequestId
-from twostep.core.ticket import Leg
 from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.kv_transfer.promise import promise
-from twostep.node.handoff_messages import Outcome
+from twostep.node.handoff_messages import Abort, Outcome
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
@@ -164,7 +163,7 @@ async def test_a_later_attempt_on_the_same_prefill_node_waits_for_the_earlier_on
         gate.close()
         unheard = asyncio.Event()
 
-        async def abort(leg: Leg, reason: str) -> bool:
+        async def abort(abort: Abort) -> bool:
             await unheard.wait()
             return True
 

@@ -15,6 +15,7 @@ from twostep.kv_transfer.local_transport import LocalFabric
 from twostep.node.config import Timers
 from twostep.node.description import PeerStage
 from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.prefill_node.pair_health import PairLimits
 from twostep.tests.handoff.mini_router import Answer
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import MODEL, request
@@ -23,7 +24,11 @@ from twostep.tests.handoff.solo import Solo
 pytestmark = pytest.mark.processes
 
 TIMERS = Timers(lease_s=1000.0, landing_cooldown_s=5.0, handshake_retry_s=0.01)
-PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=24, model=MODEL, token_budget=64))
+PREFILL = PrefillNodeConfig(
+    timers=TIMERS,
+    engine=engine_config(blocks=24, model=MODEL, token_budget=64),
+    pairs=PairLimits(max_mismatches=1000),
+)
 DECODE = DecodeNodeConfig(timers=TIMERS, engine=engine_config(blocks=24, model=MODEL), landing_bytes=1 << 19)
 NUM_REQUESTS = 30
 MAX_ATTEMPTS = 4

@@ -1,6 +1,5 @@
 """Sender and receiver on their own threads: callers wait for futures only, and a thread that dies leaves nobody waiting."""
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +8,6 @@ from twostep.core.errors import StaleLeg, TransferFailed
 from twostep.core.ids import BlockId
 from twostep.core.ticket import TokenRange
 from twostep.kv_transfer.nixl_transport import NixlTransport
-from twostep.kv_transfer.turn_loop import Pause, TurnLoop
 from twostep.tests.kv_transfer.host_memory import compute
 from twostep.tests.kv_transfer.nodes import MakeTransport, Pair, connected_pair, local_transports
 
@@ -54,8 +52,7 @@ def test_handoffs_pass_between_threads(make: Callable[[], MakeTransport]) -> Non
     stop(pair)
 
 
-def test_a_thread_that_dies_fails_what_was_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+def test_a_thread_that_dies_fails_what_was_open() -> None:
     pair = connected_pair(local_transports())
     ticket = pair.grant(TokenRange(0, 30), TABLE)
     leg = pair.source.sender.open(ticket, TABLE)
@@ -75,22 +72,3 @@ def test_a_thread_that_dies_fails_what_was_open(monkeypatch: pytest.MonkeyPatch)
 
 def broken(*_: object) -> None:
     raise RuntimeError("out of order")
-
-
-def test_a_wake_during_a_turn_is_not_lost() -> None:
-    turns: list[int] = []
-    done = threading.Event()
-
-    def turn() -> Pause:
-        turns.append(len(turns))
-        if len(turns) == 1:
-            loop.wake()
-        else:
-            done.set()
-        return None
-
-    loop = TurnLoop("test", turn, on_fault=lambda _: None)
-    loop.start()
-    assert done.wait(PATIENCE_S)
-    loop.stop()
-    assert len(turns) >= 2

@@ -8,7 +8,7 @@ from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId, RouterId
 from twostep.core.request import Request, SamplingParams, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
-from twostep.engine.sequence import Prepared, PrefixChain
+from twostep.engine.sequence import PrefixChain, Prepared
 from twostep.prefill_node.leg import PrefillLeg, PrefillOrder
 from twostep.tests.handoff.clock import ManualClock
 

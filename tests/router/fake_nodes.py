@@ -87,6 +87,8 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.role = role
         self.is_ready = True
         self.proven: set[NodeRef] = set()
+        self.resting: dict[NodeRef, str] = {}
+        """Peers that the node sends nothing to any more, and why."""
         self.unknown: set[str] = set()
         self.seen = Recorded()
         self.beaten, self.cancel_seen = Flag(), Flag()
@@ -147,7 +149,11 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         return pb.CancelReply(known=True)
 
     def _status(self, num_living: int) -> pb.NodeStatus:
-        peers = [pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.PROVEN, path="fake") for ref in self.proven]
+        proven = self.proven - self.resting.keys()
+        peers = [pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.PROVEN, path="fake") for ref in proven]
+        peers += [
+            pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.RESTING, reason=why) for ref, why in self.resting.items()
+        ]
         reason = "" if self.is_ready else "loading"
         return pb.NodeStatus(
             node=node_to_pb(self.ref),

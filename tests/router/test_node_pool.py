@@ -94,6 +94,23 @@ async def test_nodes_that_are_busy_for_other_routers_are_passed_over(tmp_path: P
         assert [len(node.seen.reserves) for node in running.decode] == [0, 1]
 
 
+async def test_a_pair_that_is_out_of_service_is_passed_over_and_said_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path, num_prefill=2) as running:
+        running.p.resting[running.d.ref] = "3 copies in 60 s did not match what was sent"
+
+        async def is_known() -> bool:
+            return await running.metric("twostep_router_pairs", state="resting") == 1
+
+        await until(is_known)
+        await asyncio.gather(*(running.chat() for _ in range(4)))
+        assert [len(node.seen.prefills) for node in running.prefill] == [0, 4]
+        assert await running.metric("twostep_router_pairs", state="proven") == 1
+    (lost,) = [record for record in caplog.records if "nothing is placed" in record.message]
+    assert vars(lost)["reason"] == "3 copies in 60 s did not match what was sent"
+
+
 async def test_nodes_are_told_their_peers_and_where_to_reach_them(tmp_path: Path) -> None:
     async with cluster(tmp_path, num_prefill=2) as running:
         await running.p.beaten.wait(3)
@@ -101,7 +118,7 @@ async def test_nodes_are_told_their_peers_and_where_to_reach_them(tmp_path: Path
         assert [(peer.node.id, peer.handoff_address) for peer in told] == [("d0", running.d.address)]
 
         async def knows_both() -> bool:
-            return [peer.node.id for peer in running.d.seen.peers[-1].peers] == ["p0", "p1"]
+            return {peer.node.id for peer in running.d.seen.peers[-1].peers} == {"p0", "p1"}
 
         await until(knows_both)
 

@@ -1,0 +1,115 @@
+"""Work that blocks or computes, beside the event loop: a seam, so that who runs it, and when, can be chosen elsewhere."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Pause = float | None
+"""Seconds until the next turn: 0 for at once, None for as long as nobody wakes the loop."""
+
+
+class Loop(Protocol):
+    """Runs a `turn` again and again, one at a time, resting as long as the turn allows."""
+
+    def start(self) -> None: ...
+
+    def wake(self) -> None:
+        """End the current pause, or skip the next one."""
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the loop after the current turn. Returns whether it ended in time; unset, as late as it takes."""
+
+
+class Threads(Protocol):
+    """What a node's blocking work runs on."""
+
+    def loop(
+        self,
+        name: str,
+        turn: Callable[[], Pause],
+        on_fault: Callable[[Exception], None],
+        *,
+        woken: threading.Event | None = None,
+    ) -> Loop:
+        """Return a loop, not started yet. Setting `woken` wakes it too. A turn that raises ends it, and `on_fault` is told."""
+
+    def call(self, name: str, call: Callable[[], T]) -> "Future[T]":
+        """Run one long call."""
+
+
+class OwnThreads:
+    """A thread for each loop and each call. None keeps the process from exiting."""
+
+    def loop(
+        self,
+        name: str,
+        turn: Callable[[], Pause],
+        on_fault: Callable[[Exception], None],
+        *,
+        woken: threading.Event | None = None,
+    ) -> "TurnLoop":
+        return TurnLoop(name, turn, on_fault, woken=woken)
+
+    def call(self, name: str, call: Callable[[], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        # From here on it cannot be cancelled: whoever waits may leave, the call goes on.
+        future.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - handed to whoever awaits the future
+                future.set_exception(error)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+        return future
+
+
+class TurnLoop:
+    """Implements `Loop` with a thread."""
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], Pause],
+        on_fault: Callable[[Exception], None],
+        *,
+        woken: threading.Event | None = None,
+    ) -> None:
+        self._turn = turn
+        self._on_fault = on_fault
+        self._woken = woken or threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        self._stopping = True
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._run_turns()
+        except Exception as cause:  # noqa: BLE001 - whatever it was, nobody may go on as if this loop lived
+            self._on_fault(cause)
+
+    def _run_turns(self) -> None:
+        while not self._stopping:
+            self._woken.clear()
+            pause = self._turn()
+            # Who stops the loop wakes it too, but that may have been before the turn cleared the event.
+            if pause != 0 and not self._stopping:
+                self._woken.wait(pause)
+
+
+OWN_THREADS = OwnThreads()

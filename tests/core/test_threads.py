@@ -1,0 +1,70 @@
+"""Loops and calls on threads of their own."""
+
+import asyncio
+import threading
+
+import pytest
+
+from twostep.core.errors import ConfigError
+from twostep.core.threads import OWN_THREADS, Pause
+
+PATIENCE_S = 20
+
+
+async def test_a_call_returns_or_raises_what_it_would_here() -> None:
+    def fails() -> int:
+        raise ConfigError("no such model")
+
+    assert await asyncio.wrap_future(OWN_THREADS.call("test", lambda: 3)) == 3
+    with pytest.raises(ConfigError, match="no such model"):
+        await asyncio.wrap_future(OWN_THREADS.call("test", fails))
+
+
+def test_a_wake_during_a_turn_is_not_lost() -> None:
+    turns: list[int] = []
+    done = threading.Event()
+
+    def turn() -> Pause:
+        turns.append(len(turns))
+        if len(turns) == 1:
+            loop.wake()
+        else:
+            done.set()
+        return None
+
+    loop = OWN_THREADS.loop("test", turn, on_fault=lambda _: None)
+    loop.start()
+    assert done.wait(PATIENCE_S)
+    assert loop.stop(PATIENCE_S)
+    assert len(turns) >= 2
+
+
+@pytest.mark.parametrize("clears_what_woke_it", [False, True])
+def test_a_loop_told_to_stop_during_a_turn_does_not_wait_for_more_work(clears_what_woke_it: bool) -> None:
+    entered, stopped, woken = threading.Event(), threading.Event(), threading.Event()
+
+    def turn() -> Pause:
+        entered.set()
+        assert stopped.wait(PATIENCE_S)
+        if clears_what_woke_it:
+            woken.clear()
+        return None
+
+    loop = OWN_THREADS.loop("test", turn, on_fault=lambda _: None, woken=woken)
+    loop.start()
+    assert entered.wait(PATIENCE_S)
+    assert not loop.stop(timeout_s=0)
+    stopped.set()
+    assert loop.stop(PATIENCE_S)
+
+
+def test_a_turn_that_raises_ends_the_loop_and_says_why() -> None:
+    faults: list[Exception] = []
+
+    def turn() -> Pause:
+        raise RuntimeError("out of order")
+
+    loop = OWN_THREADS.loop("test", turn, faults.append)
+    loop.start()
+    assert loop.stop(PATIENCE_S)
+    assert [str(fault) for fault in faults] == ["out of order"]
