@@ -14,6 +14,11 @@ from twostep.node.program import Materials, NodeProgram, serve_node
 
 async def serve(config: DecodeNodeConfig, stop: asyncio.Event, fabric: LocalFabric | None = None) -> None:
     """Serve until `stop` is set, then drain; see `serve_node`."""
+    await serve_node(node_program(config), config, stop, fabric)
+
+
+def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
+    """Return what makes a node of this kind; building it raises ConfigError where nothing could ever be served."""
 
     def build(materials: Materials) -> DecodeNode:
         _require_landing_space(config, materials.runner)
@@ -23,7 +28,7 @@ async def serve(config: DecodeNodeConfig, stop: asyncio.Event, fabric: LocalFabr
         _require_room(node)
         return node
 
-    await serve_node(NodeProgram("decode", add_services, build), config, stop, fabric)
+    return NodeProgram("decode", add_services, build)
 
 
 def _require_landing_space(config: DecodeNodeConfig, runner: Runner) -> None:

@@ -82,12 +82,16 @@ class OutgoingLeg:
         self._wake()
 
     def finish(self) -> "Future[LegReport]":
-        """Return `outcome`, which resolves when every write is done. Raises ValueError when not everything was pushed."""
+        """Return `outcome`, which resolves when every write is done, and has when all are done already.
+
+        Raises ValueError when not everything was pushed.
+        """
         with self._lock:
             if self._plan.num_unpushed and self._phase is _Phase.OPEN:
                 raise ValueError(f"request {self.ticket.leg.request}: {self._plan.num_unpushed} cells were never pushed")
             if self._phase is _Phase.OPEN:
                 self._phase = _Phase.FINISHING
+        self.settle()
         self._wake()
         return self.outcome
 
@@ -103,7 +107,7 @@ class OutgoingLeg:
         return self._meter.report()
 
     def take(self) -> Piece | None:
-        """Return the next piece to post, counted as in flight from now on. Sender thread only, like all that follow."""
+        """Return the next piece to post, counted as in flight from now on. Sender thread only, like what follows."""
         with self._lock:
             piece = self._plan.take()
             if piece is not None:
@@ -129,7 +133,7 @@ class OutgoingLeg:
             self._end(cause)
 
     def settle(self) -> bool:
-        """Resolve the futures if the leg has nothing left to do; return whether it is over."""
+        """Resolve the futures if the leg has nothing left to do; return whether it is over. From any thread."""
         with self._lock:
             if self._phase is _Phase.OVER:
                 return True

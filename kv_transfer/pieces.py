@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,15 +80,15 @@ class Coverage:
 
 def rectangles(cells: NDArray[np.bool_], first_layer: int = 0, first_block: int = 0) -> list[Piece]:
     """Return rectangles that together hold exactly the true cells of [layer, block]; equal neighbouring layers join."""
-    found: list[Piece] = []
-    start = 0
-    num_layers = cells.shape[0]
-    for layer in range(1, num_layers + 1):
-        if layer == num_layers or not np.array_equal(cells[layer], cells[start]):
-            layers = range(first_layer + start, first_layer + layer)
-            found.extend(Piece(layers, run) for run in _runs(cells[start], first_block))
-            start = layer
-    return found
+    if not cells.any():
+        return []
+    changes = np.flatnonzero((cells[1:] != cells[:-1]).any(axis=1)) + 1
+    edges = [0, *map(int, changes), len(cells)]
+    return [
+        Piece(range(first_layer + start, first_layer + end), run)
+        for start, end in pairwise(edges)
+        for run in _runs(cells[start], first_block)
+    ]
 
 
 def _runs(row: NDArray[np.bool_], first: int) -> list[range]:

@@ -12,6 +12,11 @@ from twostep.prefill_node.service import add_services
 
 async def serve(config: PrefillNodeConfig, stop: asyncio.Event, fabric: LocalFabric | None = None) -> None:
     """Serve until `stop` is set, then drain; see `serve_node`."""
+    await serve_node(node_program(config), config, stop, fabric)
+
+
+def node_program(config: PrefillNodeConfig) -> NodeProgram[PrefillNode]:
+    """Return what makes a node of this kind."""
 
     def build(materials: Materials) -> PrefillNode:
         address = materials.address
@@ -25,4 +30,4 @@ async def serve(config: PrefillNodeConfig, stop: asyncio.Event, fabric: LocalFab
             handoff_address=address.grpc,
         )
 
-    await serve_node(NodeProgram("prefill", add_services, build), config, stop, fabric)
+    return NodeProgram("prefill", add_services, build)

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from twostep.core.config import config
-from twostep.core.errors import ConfigError
+from twostep.router.discovery.config import DiscoveryConfig
 from twostep.router.model_folder import is_fake
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,6 +25,10 @@ class RouterConfig:
     """Addresses of prefill nodes, `host:port`."""
     decode: tuple[str, ...] = ()
     """Addresses of decode nodes, `host:port`."""
+    discovery: DiscoveryConfig = DiscoveryConfig()
+    """Another way to find the nodes than these two lists."""
+    max_peers: Count = 64
+    """How many nodes of the other pool each node is told of, the nearest first; some are told of a few more."""
     allow_decode_alone: bool = False
     """Whether a decode node may also compute the prompt when no prefill node can be had; counted as a bypass."""
     router_id: str = ""
@@ -81,15 +85,3 @@ class RouterConfig:
     def model_name(self) -> str:
         """The name that clients use."""
         return self.served_model_name or ("fake" if is_fake(self.model) else Path(self.model).name)
-
-
-def check(config: RouterConfig) -> None:
-    """Raise ConfigError when the configuration can never serve a request."""
-    if not config.decode:
-        raise ConfigError("decode: expected at least one decode node's host:port, found none")
-    if not config.prefill and not config.allow_decode_alone:
-        raise ConfigError("prefill: expected at least one prefill node's host:port, or allow_decode_alone=true")
-    for address in (*config.prefill, *config.decode):
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"node address {address!r}: expected host:port")

@@ -11,7 +11,8 @@ from twostep.router.app import Pages, build_app
 from twostep.router.awake import awake_clock
 from twostep.router.body import BodyReader
 from twostep.router.completions import Completions
-from twostep.router.config import RouterConfig, check
+from twostep.router.config import RouterConfig
+from twostep.router.discovery.choose import choose_discovery
 from twostep.router.dispatch import Dispatcher
 from twostep.router.generation import Generator
 from twostep.router.grpc_api import ServingService
@@ -31,7 +32,7 @@ from twostep.router.tokenizer import load_tokenizer
 
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
-    check(config)
+    discovery = choose_discovery(config)
     tokenizer = load_tokenizer(config.model)
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
@@ -40,7 +41,7 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
         async with (
             open_renderer(config.model, config.chat_template) as renderer,
             awake_clock() as clock,
-            NodePool(config, clock=clock) as pool,
+            NodePool(config, discovery, clock=clock) as pool,
         ):
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)

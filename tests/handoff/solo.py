@@ -12,9 +12,9 @@ from twostep.engine.fake_runner import FakeModel, FakeRunner
 class Solo:
     """One engine with room for everything, one request at a time, without help from its prefix cache."""
 
-    def __init__(self, model: FakeModel) -> None:
+    def __init__(self, model: FakeModel, *, kv_bytes: int = 4 << 20) -> None:
         self._model = model
-        self._config = EngineConfig(dtype="float32", kv_bytes=4 << 20, token_budget=4096, layer_group=model.num_layers)
+        self._config = EngineConfig(dtype="float32", kv_bytes=kv_bytes, token_budget=4096, layer_group=model.num_layers)
 
     def answer(self, request: Request) -> tuple[tuple[int, ...], str]:
         """Return the drawn tokens and the finish reason."""

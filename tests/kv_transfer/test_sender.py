@@ -106,6 +106,16 @@ def test_the_report_tells_hidden_from_exposed_time(world: World) -> None:
     assert report.result() == LegReport(bytes_sent=12 * UNIT, num_writes=2, transfer_s=6, exposed_s=4)
 
 
+def test_a_leg_whose_writes_are_done_is_over_as_soon_as_it_is_finished(world: World) -> None:
+    leg = world.open()
+    leg.push(range(4), range(3))
+    world.turn()
+    assert leg.finish().result().bytes_sent == 12 * UNIT
+    world.turn()
+    with pytest.raises(StaleLeg):
+        leg.push(range(4), range(3))
+
+
 def test_finish_waits_for_every_write(world: World) -> None:
     leg = world.open()
     world.faults.holding = True

@@ -1,0 +1,197 @@
+"""Routers, prefill nodes and decode nodes as real processes over real NIXL, with the fake model and short timers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from twostep.cli.node_client import fetch_ledger
+from twostep.core.errors import ServingError
+from twostep.tests.chaos.programs import Program
+from twostep.tests.chaos.questions import Question, Stream
+from twostep.tests.chaos.waiting import until
+
+Settings = Mapping[str, object]
+MODEL = "fake:vocab_size=128,step_s=0.01"
+NODE: Settings = {
+    "model": MODEL,
+    "engine.dtype": "float32",
+    "engine.kv_bytes": 8 << 20,
+    "engine.layer_group": 2,
+    "timers.progress_s": 1.5,
+    "timers.retry_s": 2,
+    "timers.call_s": 1,
+    "timers.handshake_s": 3,
+    "timers.handshake_retry_s": 0.2,
+    "timers.landing_cooldown_s": 0.5,
+    "timers.tick_s": 0.1,
+}
+DECODE: Settings = {"landing_bytes": 2 << 20}
+ROUTER: Settings = {
+    "model": MODEL,
+    "port": 0,
+    "lease_s": 1.5,
+    "node_lost_s": 1,
+    "request_timeout_s": 30,
+    "recovery_wait_s": 5,
+}
+DEADLINE_S = 35.0
+"""No stream may last longer, whatever happens: the requests' own deadline and some room."""
+BASELINE_S = 15.0
+
+
+@dataclass(slots=True)
+class Town:
+    prefill: list[Program]
+    decode: list[Program]
+    routers: list[Program] = field(default_factory=list)
+    clients: list[httpx.AsyncClient] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[Program]:
+        return [*self.prefill, *self.decode]
+
+    @property
+    def programs(self) -> list[Program]:
+        return [*self.nodes, *self.routers]
+
+    @asynccontextmanager
+    async def asking(self, questions: Sequence[Question], *, router: int = 0) -> AsyncIterator[list[Stream]]:
+        """Ask all questions; inside the block they are being answered, and after it all answers have ended."""
+        streams = [Stream(question) for question in questions]
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as listening:
+            for stream in streams:
+                listening.create_task(stream.listen(self.clients[router]))
+            yield streams
+
+    async def settled(self, *, within_s: float = 20.0) -> None:
+        """Wait until every router sees every node ready and knows that bytes have moved between all pairs."""
+        num_pairs = len(self.prefill) * len(self.decode)
+
+        async def missing() -> str:
+            reports = [await ready_report(client) for client in self.clients]
+            return str(reports) if any(report.get("proven_pairs") != num_pairs for report in reports) else ""
+
+        await until(missing, within_s=within_s)
+
+    async def at_baseline(self) -> None:
+        """Wait until no node holds anything for anybody; no block may be an orphan at any moment."""
+        for node in self.nodes:
+            await until(lambda node=node: held_at(node), within_s=BASELINE_S)  # type: ignore[misc]
+
+
+async def heard(stream: Stream, num_tokens: int) -> None:
+    """Wait until the client has heard so many tokens."""
+
+    async def missing() -> str:
+        assert len(stream.text) >= num_tokens or not stream.is_over, stream
+        return "" if len(stream.text) >= num_tokens else f"{num_tokens} tokens of {stream}"
+
+    await until(missing, within_s=DEADLINE_S)
+
+
+async def over(stream: Stream) -> None:
+    """Wait until the client has heard the end."""
+
+    async def missing() -> str:
+        return "" if stream.is_over else f"the end of {stream}"
+
+    await until(missing, within_s=DEADLINE_S)
+
+
+async def ready_report(client: httpx.AsyncClient) -> dict[str, object]:
+    """Return what a router knows of its nodes; nothing when it does not answer."""
+    try:
+        report: dict[str, object] = (await client.get("/ready")).json()
+    except httpx.TransportError:
+        return {}
+    return report
+
+
+async def held_at(node: Program) -> str:
+    """Say what the node still holds for whom; nothing when all its memory is free. An orphan is a failure at any moment."""
+    try:
+        ledger = await fetch_ledger(node.addresses["grpc"])
+    except ServingError as error:
+        return f"{node.name} does not answer: {error}"
+    assert ledger.orphaned_blocks == 0, ledger
+    assert ledger.free_blocks + ledger.cached_blocks + ledger.referenced_blocks == ledger.total_blocks
+    is_free = not ledger.referenced_blocks and not ledger.holdings and ledger.landing_free_bytes == ledger.landing_bytes
+    return "" if is_free else str(ledger)
+
+
+def counted(node: Program, metric: str, **labels: str) -> float:
+    """Return one of the node's metrics, summed over all samples that carry `labels`."""
+    page = httpx.get(f"http://{node.addresses['metrics']}/metrics", trust_env=False, timeout=5).text
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    return sum(sample.value for sample in samples if sample.name == metric and labels.items() <= sample.labels.items())
+
+
+def node_program(role: str, number: int, folder: Path, settings: Settings, *, module: str = "", **how: Any) -> Program:
+    """Return a node that is not started yet; `module` is a test's own program for it."""
+    name = f"{role[0]}{number}"
+    own = {**NODE, **(DECODE if role == "decode" else {}), "node_id": name, **settings}
+    return Program(name, module or f"twostep.{role}_node", folder, own, **how)
+
+
+def router_program(
+    number: int, folder: Path, prefill: Sequence[Program], decode: Sequence[Program], settings: Settings
+) -> Program:
+    told = {"prefill": prefill, "decode": decode}
+    nodes = {role: f"[{','.join(node.addresses['grpc'] for node in nodes)}]" for role, nodes in told.items()}
+    return Program(f"r{number}", "twostep.router", folder, {**ROUTER, **nodes, "router_id": f"r{number}", **settings})
+
+
+@contextmanager
+def ended_at_last(programs: list[Program]) -> Iterator[None]:
+    """Make sure that no program outlives the block."""
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.end()
+
+
+@asynccontextmanager
+async def town(
+    folder: Path,
+    *,
+    num_prefill: int = 2,
+    num_decode: int = 2,
+    num_routers: int = 1,
+    prefill: Settings | None = None,
+    decode: Settings | None = None,
+    router: Settings | None = None,
+    modules: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Town]:
+    """Start everything and wait until bytes have moved between all pairs. `modules` are a test's own programs, by role."""
+
+    def nodes(role: str, count: int, settings: Settings | None) -> list[Program]:
+        how = {"module": (modules or {}).get(role, ""), "environment": environment}
+        return [node_program(role, number, folder, settings or {}, **how) for number in range(count)]
+
+    here = Town(nodes("prefill", num_prefill, prefill), nodes("decode", num_decode, decode))
+    started = here.nodes
+    with ended_at_last(started):
+        for node in here.nodes:
+            node.start()
+        for node in here.nodes:
+            await node.listening()
+        here.routers = [
+            router_program(number, folder, here.prefill, here.decode, router or {}) for number in range(num_routers)
+        ]
+        started += here.routers
+        for program in here.routers:
+            await program.restart()
+        async with AsyncExitStack() as open_clients:
+            for program in here.routers:
+                client = httpx.AsyncClient(base_url=f"http://{program.addresses['http']}", timeout=DEADLINE_S, trust_env=False)
+                here.clients.append(await open_clients.enter_async_context(client))
+            await here.settled()
+            yield here
