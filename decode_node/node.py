@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
@@ -40,6 +41,7 @@ from twostep.node.handoff_messages import Hello, HelloReply
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.sleep import note_sleep
 
 PAIR_SHARE = 0.75
 """One prefill node leaves the others a part of the landing pool."""
@@ -61,6 +63,7 @@ class DecodeNode:
         channels: Channels | None = None,
     ) -> None:
         timers = config.timers
+        self._awake = clock = AwakeClock(clock, timers.max_gap_s)
         self._memory = LandingMemory(config.landing_bytes)
         self._transport = transport
         self._channels = channels or Channels()
@@ -144,6 +147,7 @@ class DecodeNode:
         """Look at every timer. Raises EngineFault when no more KV can be received."""
         if fault := self._receiver.fault:
             raise EngineFault(f"this node can receive no more KV: {fault.message}") from fault
+        note_sleep(self._awake.tick(), self.parts.metrics)
         parts, now = self.parts, self.parts.clock()
         for router, requests in parts.leases.expire().items():
             self._abandon(router, requests)

@@ -40,6 +40,11 @@ class Timers:
     tick_s: Seconds = 0.25
     """How often timers are looked at."""
 
+    @property
+    def max_gap_s(self) -> float:
+        """The most of a pause of this process that its timers count: nobody could be heard meanwhile."""
+        return 8 * self.tick_s
+
 
 @config
 class NodeConfig:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from twostep.core.address_file import write_address_file
 from twostep.core.errors import ConfigError
+from twostep.core.host_port import join_host_port
 from twostep.core.ids import NodeRef
 from twostep.node.address import NodeAddress
 from twostep.node.config import NodeConfig
@@ -52,22 +53,24 @@ async def listening(config: NodeConfig, node: NodeRef, role: str, registry: Coll
         health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
         port = _bind(server, config)
         host = advertised_host(config)
-        yield Listening(server, health_service, NodeAddress(node, role, f"{host}:{port}", f"{host}:{metrics_port}"))
+        address = NodeAddress(node, role, join_host_port(host, port), join_host_port(host, metrics_port))
+        yield Listening(server, health_service, address)
     finally:
         await server.stop(STOP_GRACE_S)
         await asyncio.to_thread(close_metrics)
 
 
 def _bind(server: grpc.aio.Server, config: NodeConfig) -> int:
+    address = join_host_port(config.host, config.port)
     try:
-        return server.add_insecure_port(f"{config.host}:{config.port}")
+        return server.add_insecure_port(address)
     except RuntimeError as cause:
-        raise ConfigError(f"port: cannot listen on {config.host}:{config.port}: is another program using it?") from cause
+        raise ConfigError(f"port: cannot listen on {address}: is another program using it?") from cause
 
 
 def _serve_metrics(config: NodeConfig, registry: CollectorRegistry) -> tuple[int, Callable[[], None]]:
     try:
-        server, thread = start_http_server(config.metrics_port, config.host, registry)
+        server, thread = start_http_server(config.metrics_port, config.host.strip("[]"), registry)
     except OSError as cause:
         raise ConfigError(f"metrics_port: cannot listen on {config.host}:{config.metrics_port}: {cause.strerror}") from cause
 

@@ -147,7 +147,7 @@ class Legs:
         for leg in self:
             if now > leg.deadline:
                 leg.stop(DeadlineExceeded(f"request {leg.request_id} has run out of time"))
-            elif leg.phase in WAITS_FOR_OTHERS and now - leg.since > timers.progress_s:
+            elif leg.phase in WAITS_FOR_OTHERS and leg.idle_s() > timers.progress_s:
                 leg.stop(TransferTimeout(f"request {leg.request_id}: {leg.phase} for {timers.progress_s:g} s"))
 
     def _try_admit(self, leg: PrefillLeg) -> Tried:

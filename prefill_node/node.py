@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
@@ -24,6 +25,7 @@ from twostep.node.handoff_messages import Hello
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.sleep import note_sleep
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -56,6 +58,7 @@ class PrefillNode:
         channels: Channels | None = None,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
+        self._awake = clock = AwakeClock(clock, timers.max_gap_s)
         self._transport = transport
         self._channels = channels or Channels()
         self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock, threads=threads)
@@ -148,6 +151,7 @@ class PrefillNode:
         """Look at every timer. Raises EngineFault when no more KV can be sent."""
         if fault := self._sender.fault:
             raise EngineFault(f"this node can send no more KV: {fault.message}") from fault
+        note_sleep(self._awake.tick(), self.parts.metrics)
         for router, requests in self.parts.leases.expire().items():
             for request in requests:
                 self.legs.stop(request, Cancelled(f"router {router} was silent for a whole lease"))
