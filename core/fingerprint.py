@@ -23,6 +23,8 @@ class Fingerprint:
     vocab_size: int
     rope: str
     sampler: str
+    numerics: str = ""
+    """What decides the bits of a result: the kernels, their version and their instructions."""
     adapter: str = ""
     kv_scales: str = "none"
     sliding_window: str = "none"
