@@ -55,6 +55,11 @@ class Admission:
         handoff.reservation = reservation
         return granted
 
+    def can_refill(self, handoff: Handoff, source: Source | None) -> bool:
+        """Return whether `source` can fill the blocks that an earlier attempt has taken: where they begin must suit its own."""
+        held = handoff.reservation
+        return held is not None and held.cached_tokens % self._alignment(source) == 0
+
     def _grant(self, handoff: Handoff, reservation: Reservation) -> Granted:
         source = handoff.order.source
         if source is None:
