@@ -10,6 +10,7 @@ from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUn
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
 from twostep.core.threads import OWN_THREADS, Threads
+from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
 from twostep.decode_node.config import DecodeNodeConfig
@@ -31,6 +32,7 @@ from twostep.kv_transfer.receiver import Receiver
 from twostep.kv_transfer.transport import Transport
 from twostep.node.answers import Answers
 from twostep.node.background import Background
+from twostep.node.bypass import Patience
 from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
@@ -40,6 +42,9 @@ from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
+
+PAIR_SHARE = 0.75
+"""One prefill node leaves the others a part of the landing pool."""
 
 
 class DecodeNode:
@@ -78,6 +83,7 @@ class DecodeNode:
             tokens=TokenStreams(),
             leases=Leases(timers.lease_s, clock),
             answers=Answers(MAX_ANSWERS),
+            unattached_holds=HoldMeter(),
             background=Background(),
             metrics=metrics,
             timers=timers,
@@ -85,7 +91,7 @@ class DecodeNode:
         )
         self.release = Release(self.parts, self._advance)
         self.legs = Legs(self.parts, self.release)
-        growth_tokens = config.growth_tokens or runner.kv.layout.block_tokens
+        growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
         self.queue = self._new_queue(config, growth_tokens)
         self._feed = EngineFeed(self.parts.engine, metrics, clock, threads)
         self._landing_gauges = LandingGauges(metrics, landing)
@@ -218,14 +224,16 @@ class DecodeNode:
 
     def _new_queue(self, config: DecodeNodeConfig, growth_tokens: int) -> ReservationQueue:
         parts = self.parts
-        may_take = admission.Limits(growth_tokens, config.unattached_share)
+        pair_bytes = config.pair_bytes or int(config.landing_bytes * PAIR_SHARE)
+        may_take = admission.Limits(config.unattached_share, pair_bytes)
+        patience = Patience(config.max_bypasses, config.timers.bypass_s)
         return ReservationQueue(
             parts,
-            Admission(parts.node, parts.engine, parts.landing, may_take, parts.clock),
+            Admission(parts.node, parts.engine, parts.landing, parts.unattached_holds, may_take, parts.clock),
             self.release,
             self.legs,
             self.peers,
-            reservation_queue.Limits(growth_tokens, config.max_queued, config.max_unread_tokens),
+            reservation_queue.Limits(growth_tokens, config.max_queued, config.max_unread_tokens, patience),
         )
 
     def _hello_reply(self, node: NodeRef, runner: Runner) -> HelloReply:

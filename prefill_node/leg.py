@@ -13,7 +13,7 @@ from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import RequestId, RouterId
 from twostep.core.request import Request
 from twostep.core.ticket import Leg, Ticket
-from twostep.engine.engine import Reservation
+from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.sender import OutgoingLeg
 
 T = TypeVar("T")
@@ -49,14 +49,17 @@ class Phase(enum.StrEnum):
 class PrefillLeg:
     """Changed by the control thread only. Each future is resolved at most once, by the leg's own task but for `stop`."""
 
-    def __init__(self, order: PrefillOrder, clock: Clock) -> None:
+    def __init__(self, order: PrefillOrder, prepared: Prepared, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
         self.order = order
+        self.prepared = prepared
         self.ticket = order.ticket
         self.arrived_at = self.stopped_at = self._moved_at = clock()
         self.deadline = self.arrived_at + order.ticket.remaining_s
         self.phase = Phase.QUEUED
         self.position = 0
+        self.lacking = ""
+        """What it was found to wait for when it was tried last."""
         self.reservation: Reservation | None = None
         self.outgoing: OutgoingLeg | None = None
         self.admitted: asyncio.Future[Reservation] = loop.create_future()

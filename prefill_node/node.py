@@ -15,6 +15,7 @@ from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.source_digests import SourceDigests
 from twostep.kv_transfer.transport import Transport
 from twostep.node.background import Background
+from twostep.node.bypass import Patience
 from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
@@ -95,7 +96,7 @@ class PrefillNode:
             timers=timers,
             clock=clock,
         )
-        self.legs = Legs(self.parts, config.max_queued)
+        self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
@@ -187,7 +188,7 @@ class PrefillNode:
         """Begin a leg. One that is refused must not begin later either: its abort may be told that it never wrote anything."""
         try:
             self._require_acceptable(order)
-            return self.legs.begin(order)
+            return self.legs.begin(order, self.parts.engine.prepare(order.request, growth_tokens=0))
         except ServingError:
             self.parts.record.refuse(order.ticket.leg, order.ticket.extent.generation)
             raise
