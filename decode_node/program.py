@@ -47,5 +47,5 @@ def _require_room(node: DecodeNode) -> None:
     if node.control.describe().max_prompt_tokens < 1:
         num_blocks = node.control.describe().num_blocks
         raise ConfigError(
-            f"engine.kv_bytes holds {num_blocks} blocks: with growth_tokens no prompt fits, not even of one token"
+            f"engine.kv_bytes holds {num_blocks} blocks: with lookahead_tokens no prompt fits, not even of one token"
         )

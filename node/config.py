@@ -38,8 +38,15 @@ class Timers:
     """A node whose event loop does not turn for this long says that it should be started anew."""
     drain_s: Seconds = 120.0
     """How long a node that was told to stop lets running requests finish."""
+    bypass_s: Seconds = 5.0
+    """How long a request for which there is no room yet lets later ones, for which there is, pass."""
     tick_s: Seconds = 0.25
     """How often timers are looked at."""
+
+    @property
+    def max_gap_s(self) -> float:
+        """The most of a pause of this process that its timers count: nobody could be heard meanwhile."""
+        return 8 * self.tick_s
 
 
 @config
@@ -66,6 +73,8 @@ class NodeConfig:
     """What carries KV between nodes; `local` joins nodes of one process only."""
     max_queued: Count = 256
     """Requests that may wait for memory; one more is refused."""
+    max_bypasses: Annotated[int, Field(ge=0)] = 16
+    """How many later requests may pass one for which there is no room yet; 0 keeps strict order."""
     max_peers: Count = 1024
     """Peers that are remembered; one more is not met."""
     engine: EngineConfig = EngineConfig()

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from twostep.core.address_file import write_address_file
 from twostep.core.errors import ConfigError
+from twostep.core.host_port import join_host_port
 from twostep.core.ids import NodeRef
 from twostep.node.address import NodeAddress
 from twostep.node.config import NodeConfig
@@ -55,13 +56,14 @@ async def listening(
     """Bind both ports; on leaving, stop taking calls and close them. Raises ConfigError when a port is taken."""
     vitals = Vitals(stuck_s=config.timers.stuck_s)
     beating = asyncio.create_task(vitals.keep_beating(), name="pulse")
-    page = StatusPage(config.host, config.metrics_port, vitals, registry)
+    page = StatusPage(config.host.strip("[]"), config.metrics_port, vitals, registry)
     server, health_service = new_server(admit=security.admit), health.aio.HealthServicer()  # type: ignore[attr-defined]
     try:
         health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
         port = _bind(server, config, security)
         host = advertised_host(config)
-        yield Listening(server, health_service, vitals, NodeAddress(node, role, f"{host}:{port}", f"{host}:{page.port}"))
+        address = NodeAddress(node, role, join_host_port(host, port), join_host_port(host, page.port))
+        yield Listening(server, health_service, vitals, address)
     finally:
         await server.stop(STOP_GRACE_S)
         await asyncio.to_thread(page.close)
@@ -71,7 +73,8 @@ async def listening(
 
 
 def _bind(server: grpc.aio.Server, config: NodeConfig, security: Security) -> int:
+    address = join_host_port(config.host, config.port)
     try:
-        return security.bind(server, f"{config.host}:{config.port}")
+        return security.bind(server, address)
     except RuntimeError as cause:
-        raise ConfigError(f"port: cannot listen on {config.host}:{config.port}: is another program using it?") from cause
+        raise ConfigError(f"port: cannot listen on {address}: is another program using it?") from cause

@@ -4,6 +4,7 @@ Alive means that the event loop turns. Ready means that the node says so: its mo
 """
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -52,7 +53,7 @@ class StatusPage:
         self._vitals = vitals
         self._metrics = make_wsgi_app(registry)
         try:
-            self._server = make_server(host, port, self._answer, ThreadingWSGIServer, _Quiet)
+            self._server = make_server(host, port, self._answer, _Ipv6Server if ":" in host else ThreadingWSGIServer, _Quiet)
         except OSError as cause:
             raise ConfigError(f"metrics_port: cannot listen on {host}:{port}: {cause.strerror}") from cause
         self.port = self._server.server_port
@@ -76,6 +77,10 @@ class StatusPage:
                 return page
         start("404 Not Found", [("Content-Type", "text/plain")])
         return [b"known here: /health, /ready, /metrics\n"]
+
+
+class _Ipv6Server(ThreadingWSGIServer):
+    address_family = socket.AF_INET6
 
 
 class _Quiet(WSGIRequestHandler):

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from twostep.core.address_file import write_address_file
 from twostep.core.errors import ConfigError
+from twostep.core.host_port import join_host_port
 
 log = logging.getLogger(__name__)
 
 
 def address_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host_port(host, port)
 
 
 def tell_addresses(addresses: Mapping[str, str], path: Path | None) -> None:

@@ -68,6 +68,10 @@ class RouterConfig:
     """How long a request that has lost a node waits for another one to be ready, before it fails."""
     max_attempts: Count = 5
     """How many times one request may be placed, the first included."""
+    retry_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """New attempts that requests may have together, as a share of all requests; losing a node counts for nothing."""
+    retry_reserve: Count = 64
+    """New attempts that are possible at once, and every minute, whatever that share is."""
     max_in_flight: Count = 1024
     """Requests served at once; one more is refused with 429."""
     max_body_bytes: Count = 4 << 20

@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha import reflection
 
 from twostep.core.certificates import CertificateFiles
 from twostep.core.errors import ConfigError
+from twostep.core.host_port import join_host_port
 from twostep.proto.rpc import new_server
 from twostep.proto.security import server_credentials
 from twostep.proto.serving_pb2_grpc import add_ServingServicer_to_server
@@ -70,10 +71,9 @@ async def grpc_door(
     add_ServingServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    host = f"[{config.host}]" if ":" in config.host else config.host
     try:
-        port = _bind(server, f"{host}:{config.grpc_port_or_next}", certificate)
-        door = GrpcDoor(server, health_service, readiness, f"{host}:{port}")
+        port = _bind(server, join_host_port(config.host, config.grpc_port_or_next), certificate)
+        door = GrpcDoor(server, health_service, readiness, join_host_port(config.host, port))
         await door.open()
         yield door
     finally:

@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from twostep.core.clock import Clock
-from twostep.core.errors import NodeUnavailable, ServingError
+from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.member import Member, Role
@@ -257,7 +257,7 @@ class NodeConnection:
         requests, self._requests, self._load = self._requests, {}, 0
         self._may_end.set()
         for live in requests.values():
-            live.put(NodeLost(ref, NodeUnavailable(f"{ref} is lost: {reason}")))
+            live.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""

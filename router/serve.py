@@ -9,6 +9,7 @@ from twostep.core.certificates import CertificateFiles
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
+from twostep.router.awake import awake_clock
 from twostep.router.body import BodyReader
 from twostep.router.completions import Completions
 from twostep.router.config import RouterConfig
@@ -40,7 +41,11 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
     with listen(config.host, config.port) as listener:
-        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config, discovery) as pool:
+        async with (
+            open_renderer(config.model, config.chat_template) as renderer,
+            awake_clock() as clock,
+            NodePool(config, discovery, clock=clock) as pool,
+        ):
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             generator = Generator(model, Dispatcher(pool, config, metrics), metrics, timeout_s=config.request_timeout_s)

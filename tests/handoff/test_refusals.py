@@ -213,11 +213,10 @@ async def test_a_decode_node_that_is_not_there_is_a_failed_peer_and_delays_no_ot
 
 async def test_a_decode_node_that_forgot_a_prefill_node_is_shaken_hands_with_again() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
-        pair.clock.advance(61.0)
-        pair.decode.peers.expire(set())
-        with pytest.raises(TransferFailed):
-            await pair.router.grant(request("a", 100))
-        pair.prefill.parts.peers.check()
+        pair.tick(advance_s=30)
+        await pair.router.name_decode_node()
+        pair.tick(advance_s=31)
+        assert pair.decode.peers.states() == ()
         while pair.decode.peers.states() == () or pair.decode.peers.states()[0].stage is not PeerStage.PROVEN:
             await pair.router.status()
         await pair.router.serve(request("a", 100))
