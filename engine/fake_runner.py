@@ -146,6 +146,7 @@ def _fingerprint(model: FakeModel, layout: KVLayout) -> Fingerprint:
         vocab_size=model.vocab_size,
         rope="none",
         numerics="fake",
+        model_config="fake",
         sampler="fake",
         hash_scheme=HASH_SCHEME,
         salt_rule=SALT_RULE,

@@ -132,6 +132,7 @@ def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout, numer
         head_dim=facts.head_dim,
         vocab_size=facts.vocab_size,
         rope=facts.rope,
+        model_config=facts.config,
         sliding_window=facts.sliding_window,
         numerics=numerics,
         sampler=SAMPLER_VERSION,
