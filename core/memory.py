@@ -1,6 +1,7 @@
 """Memory as a transport sees it: an address range on the host or on a device; and where that on the host comes from."""
 
 import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +25,15 @@ class MemoryRegion:
 
 
 def host_pages(num_bytes: int, key: str) -> mmap.mmap:
-    """Return zeroed, page-aligned memory. Raises ConfigError, naming the `key` that asks for it, when it cannot be had."""
+    """Return zeroed, page-aligned memory, on huge pages where the system grants them.
+
+    Raises ConfigError, naming the `key` that asks for it, when it cannot be had.
+    """
     try:
-        return mmap.mmap(-1, num_bytes)
+        pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as cause:
         raise ConfigError(f"{key}: this machine cannot give {num_bytes} bytes of memory") from cause
+    # Blocks are read in any order: with small pages, attention would wait for their translations most of the time.
+    with suppress(OSError, AttributeError):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
