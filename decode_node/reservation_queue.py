@@ -137,7 +137,7 @@ class ReservationQueue:
         known = self._parts.handoffs.find(order.request.id)
         if known and order.attempt <= known.order.attempt:
             raise Conflict(f"request {known.id} is here already, in attempt {known.order.attempt}")
-        if known and known.granted and known.state in RENEWABLE and known.order.request == order.request:
+        if known and self._is_renewable(known, order):
             return self._renew(known, order)
         if known:
             self._release.end(known, error=StaleLeg(f"request {known.id}: {SUPERSEDED}"))
@@ -147,6 +147,12 @@ class ReservationQueue:
         self.waiting.append(handoff)
         self.advance()
         return handoff
+
+    def _is_renewable(self, handoff: Handoff, order: ReserveOrder) -> bool:
+        is_waiting_for_kv = handoff.granted is not None and handoff.state in RENEWABLE
+        return (
+            is_waiting_for_kv and handoff.order.request == order.request and self._admission.can_refill(handoff, order.source)
+        )
 
     def _renew(self, handoff: Handoff, order: ReserveOrder) -> Handoff:
         """Keep the blocks, drop the leg, and put the handoff first in the queue: it needs landing space only."""
