@@ -143,6 +143,7 @@ def _fingerprint(model: FakeModel, layout: KVLayout) -> Fingerprint:
         head_dim=model.head_dim,
         vocab_size=model.vocab_size,
         rope="none",
+        model_config="fake",
         sampler="fake",
         hash_scheme=HASH_SCHEME,
         salt_rule=SALT_RULE,

@@ -127,6 +127,7 @@ def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout) -> Fi
         head_dim=facts.head_dim,
         vocab_size=facts.vocab_size,
         rope=facts.rope,
+        model_config=facts.config,
         sliding_window=facts.sliding_window,
         sampler=SAMPLER_VERSION,
         hash_scheme=HASH_SCHEME,

@@ -191,7 +191,7 @@ class LedgerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class LedgerEntry(_message.Message):
-    __slots__ = ("owner", "phase", "age_s", "blocks", "landing_offset", "landing_bytes", "generation")
+    __slots__ = ("owner", "phase", "age_s", "blocks", "landing_offset", "landing_bytes", "generation", "attempt", "source", "destination", "cooldown_left_s", "writes_in_flight")
     OWNER_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +199,11 @@ class LedgerEntry(_message.Message):
     LANDING_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LANDING_BYTES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    WRITES_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     owner: str
     phase: str
     age_s: float
@@ -206,7 +211,12 @@ class LedgerEntry(_message.Message):
     landing_offset: int
     landing_bytes: int
     generation: int
-    def __init__(self, owner: _Optional[str] = ..., phase: _Optional[str] = ..., age_s: _Optional[float] = ..., blocks: _Optional[_Iterable[int]] = ..., landing_offset: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    attempt: int
+    source: str
+    destination: str
+    cooldown_left_s: float
+    writes_in_flight: int
+    def __init__(self, owner: _Optional[str] = ..., phase: _Optional[str] = ..., age_s: _Optional[float] = ..., blocks: _Optional[_Iterable[int]] = ..., landing_offset: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ..., cooldown_left_s: _Optional[float] = ..., writes_in_flight: _Optional[int] = ...) -> None: ...
 
 class LedgerReply(_message.Message):
     __slots__ = ("node", "total_blocks", "free_blocks", "cached_blocks", "referenced_blocks", "orphaned_blocks", "landing_bytes", "landing_free_bytes", "entries")

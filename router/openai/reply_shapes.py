@@ -166,8 +166,15 @@ class NodeReport(BaseModel):
     peers: dict[str, str]
 
 
+class DiscoveryReport(BaseModel):
+    source: str
+    stale_s: float
+    trouble: str
+
+
 class ReadyReply(BaseModel):
     ready: bool
     proven_pairs: int
     pairs: list[PairReport]
+    discovery: DiscoveryReport
     nodes: list[NodeReport]
