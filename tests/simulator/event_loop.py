@@ -45,6 +45,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, process: "Process") -> None:
         self.process = process
         self.tasks: set[SimTask] = set()
+        self._failed: list[SimTask] = []
         self._ready: deque[asyncio.Handle] = deque()
         self._is_scheduled = False
 
@@ -81,8 +82,19 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> SimTask:
         task = SimTask(coro, loop=self, name=name or "task", context=context)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._forget)
         return task
+
+    def unheard_failures(self) -> list[BaseException]:
+        """Return the exceptions of tasks that nobody has asked for their result."""
+        failed = [task for task in self._failed if task._log_traceback]  # type: ignore[attr-defined]
+        return [error for task in failed if (error := task.exception())]
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        assert isinstance(task, SimTask)
+        self.tasks.discard(task)
+        if task._exception is not None:  # type: ignore[attr-defined]
+            self._failed.append(task)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         return asyncio.wrap_future(self.process.threads.call("executor", lambda: func(*args)), loop=self)

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from twostep.proto.rpc import ErrorInterceptor
+from twostep.proto.rpc import ErrorInterceptor, admit_all
 from twostep.tests.simulator.faults import Fate, FaultPlan, MessageFault
 from twostep.tests.simulator.process import Process
 from twostep.tests.simulator.world import World
@@ -484,7 +484,7 @@ def _guard(handler: Any) -> Any:
     async def continuation(details: Any) -> Any:
         return handler
 
-    guarding = ErrorInterceptor().intercept_service(continuation, None)  # type: ignore[arg-type]
+    guarding = ErrorInterceptor(admit_all).intercept_service(continuation, None)  # type: ignore[arg-type]
     try:
         guarding.send(None)
     except StopIteration as wrapped:

@@ -17,10 +17,13 @@ from twostep.node.metrics import NodeMetrics
 from twostep.node.program import host
 from twostep.node.server import STOP_GRACE_S, Listening
 from twostep.node.service import add_node_service
+from twostep.node.status_page import Vitals
 from twostep.prefill_node import service as prefill_service
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.node import PrefillNode
+from twostep.router.awake import awake_clock
 from twostep.router.config import RouterConfig
+from twostep.router.discovery.static import StaticDiscovery
 from twostep.router.dispatch import Dispatcher
 from twostep.router.metrics import Metrics
 from twostep.router.node_client import NodeClient
@@ -84,12 +87,13 @@ class NodeLife:
         try:
             self.node = self._build(address)
             self._on_built(self)
-            await host(self.node, self.config, Listening(self.server, Health(), address), loading, self.stop)  # type: ignore[arg-type]
+            listening = Listening(self.server, Health(), Vitals(stuck_s=self.config.timers.stuck_s), address)  # type: ignore[arg-type]
+            await host(self.node, self.config, listening, loading, self.stop)
         except* EngineFault:
             self.has_failed = True
         finally:
             await self._end_calls()
-        self.process.after(1e-4, self._exit)
+        self.process.after(0.1, self._exit)
 
     async def _end_calls(self) -> None:
         """As grpc.aio's server does when it stops."""
@@ -151,10 +155,14 @@ class RouterLife:
         def new_client(address: str, router: Any) -> NodeClient:
             return NodeClient(address, router, lambda to: self._network.channel(self.process, to))  # type: ignore[arg-type, return-value]
 
-        async with NodePool(self.config, clock=self.process.clock, new_client=new_client) as pool:
-            self.pool, self.dispatcher = pool, Dispatcher(pool, self.config, Metrics())
+        discovery = StaticDiscovery(self.config.prefill, self.config.decode)
+        async with (
+            awake_clock(self.process.clock) as clock,
+            NodePool(self.config, discovery, clock=clock, new_client=new_client) as pool,
+        ):
+            self.pool, self.dispatcher = pool, Dispatcher(pool, self.config, Metrics(), self.process.clock)
             await self.stop.wait()
-        self.process.after(1e-4, self._exit)
+        self.process.after(0.1, self._exit)
 
     def _exit(self) -> None:
         left = [task.get_name() for task in self.process.loop.tasks if not task.done()]

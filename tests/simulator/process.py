@@ -56,7 +56,13 @@ class Process:
         self.threads.look()
 
     def start(self, main: Coroutine[Any, Any, Any]) -> SimTask:
-        return self.loop.create_task(main, name=f"{self} main")
+        task = self.loop.create_task(main, name=f"{self} main")
+        task.add_done_callback(self._require_good_end)
+        return task
+
+    def _require_good_end(self, main: SimTask) -> None:
+        if not self.is_dead and not main.cancelled() and (error := main.exception()):
+            self.world.violate("no unexpected exception", f"{self} ends with {error!r}{origin(error)}")
 
     def freeze(self) -> None:
         self.is_frozen = True

@@ -21,7 +21,8 @@ TIMERS = Timers(
     landing_cooldown_s=4.0,
     stall_s=5.0,
     drain_s=3.0,
-    tick_s=0.5,
+    bypass_s=1.0,
+    tick_s=0.3,
 )
 LENGTHS = (5, 31, 32, 33, 64, 65, 96, 100, 129, 160)
 METHODS = {

@@ -13,6 +13,7 @@ from typing import Any
 from twostep.core.errors import ServingError
 from twostep.core.ids import NodeRef
 from twostep.router.config import RouterConfig
+from twostep.tests.simulator.event_loop import origin
 from twostep.tests.simulator.faults import Act, FaultPlan, NodeFault
 from twostep.tests.simulator.invariants import Invariants, watched_router
 from twostep.tests.simulator.model import expected
@@ -125,6 +126,7 @@ class Cluster:
         if not world.violations:
             self._check_settled()
         self._shut_down()
+        self._check_failures()
 
     # Lives.
 
@@ -338,6 +340,11 @@ class Cluster:
         if not have_ended and not self.world.violations:
             left = [str(life.process) for life in lives if not life.process.is_dead]
             self.world.violate("every program ends when told to", f"{left} go on")
+
+    def _check_failures(self) -> None:
+        for life in self.all_lives():
+            for error in life.process.loop.unheard_failures():
+                self.world.violate("no unexpected exception", f"{life.process}: a task has failed: {error!r}{origin(error)}")
 
     def dispose(self) -> None:
         """Let go of everything, also of what was killed in the middle of something; its cleaning up hits nobody any more."""
