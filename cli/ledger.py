@@ -9,17 +9,19 @@ from rich.console import Console
 from rich.table import Table
 
 from twostep.cli.node_client import Holding, Ledger, fetch_ledger
+from twostep.cli.tls_option import add_tls_option, security_from
 
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("ledger", help="list who holds the memory of a node")
     parser.add_argument("node", metavar="NODE", help="the node's gRPC address, host:port, as `twostep up` prints it")
+    add_tls_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the ledger. Returns 1 when a block has no owner. Raises ServingError when the node does not answer."""
-    ledger = asyncio.run(fetch_ledger(arguments.node))
+    ledger = asyncio.run(fetch_ledger(arguments.node, security_from(arguments.tls_of)))
     console = Console(highlight=False)
     console.print(summary(ledger), markup=False, soft_wrap=True)
     if ledger.holdings:

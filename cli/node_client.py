@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
-from twostep.proto.rpc import open_channel, serving_errors
+from twostep.proto.rpc import serving_errors
+from twostep.proto.security import PlainText, Security
 
 CALL_S = 5.0
+PLAIN_TEXT = PlainText()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,16 @@ class Ledger:
     holdings: tuple[Holding, ...]
 
 
-async def fetch_transport(address: str) -> str:
+async def fetch_transport(address: str, security: Security = PLAIN_TEXT) -> str:
     """Return what carries KV to or from the node at `address`. Raises ServingError."""
-    async with _node(address) as node:
+    async with _node(address, security) as node:
         description: pb.NodeDescription = await node.Describe(pb.DescribeRequest(), timeout=CALL_S)
         return description.transport
 
 
-async def fetch_ledger(address: str) -> Ledger:
+async def fetch_ledger(address: str, security: Security = PLAIN_TEXT) -> Ledger:
     """Return the ledger of the node at `address`. Raises ServingError."""
-    async with _node(address) as node:
+    async with _node(address, security) as node:
         reply: pb.LedgerReply = await node.Ledger(pb.LedgerRequest(), timeout=CALL_S)
     return Ledger(
         node=reply.node.id,
@@ -66,7 +68,7 @@ async def fetch_ledger(address: str) -> Ledger:
 
 
 @asynccontextmanager
-async def _node(address: str) -> AsyncIterator[node_pb2_grpc.NodeStub]:
-    async with open_channel(address) as channel:
+async def _node(address: str, security: Security) -> AsyncIterator[node_pb2_grpc.NodeStub]:
+    async with security.open_channel(address) as channel:
         with serving_errors(address):
             yield node_pb2_grpc.NodeStub(channel)  # type: ignore[no-untyped-call]

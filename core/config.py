@@ -3,7 +3,7 @@
 Environment variables are for secrets only. An unknown key is an error that names the file, the key and what is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_type_hints
@@ -103,8 +103,14 @@ def _known_keys(kind: Any, section: Sequence[str | int]) -> list[str]:
 
 
 def _section_class(kind: Any, part: str | int) -> Any:
-    """Return the dataclass of field `part` of `kind`, seen through `| None`; an index or a key of a mapping changes nothing."""
+    """Return the dataclass inside field `part` of `kind`, such as one of a list; an index, or the name of a union's member,
+    changes nothing."""
     if not isinstance(part, str) or part not in (hints := get_type_hints(kind)):
         return kind
-    inside = (hints[part], *get_args(hints[part]))
-    return next((candidate for candidate in inside if is_dataclass(candidate)), hints[part])
+    return next((inside for inside in _inside(hints[part]) if is_dataclass(inside)), kind)
+
+
+def _inside(hint: Any) -> Iterator[Any]:
+    yield hint
+    for argument in get_args(hint):
+        yield from _inside(argument)

@@ -82,7 +82,7 @@ class NodeUnavailable(ServingError):
 
 
 class NodeUnreachable(NodeUnavailable):
-    """The node that was called did not answer itself: it may be gone. Never passed on from one node to another."""
+    """The node does not answer itself: it may be gone. Never passed on from one node to another."""
 
     code = "node_unreachable"
 

@@ -20,7 +20,9 @@ class DecodeNodeConfig(NodeConfig):
     """The most of it that one request gets; a longer prompt passes through that as through a ring."""
     unattached_share: Share = 0.8
     """The most of the KV cache that requests hold whose KV is not there yet."""
-    growth_tokens: Annotated[int, Field(gt=0)] | None = None
-    """Room for output that is reserved with the prompt; unset: one block."""
+    pair_bytes: Annotated[int, Field(gt=0)] | None = None
+    """The most landing space that the handoffs of one prefill node hold together; unset: three quarters of it."""
+    lookahead_tokens: Annotated[int, Field(ge=0)] = 0
+    """Room for output that is reserved with the prompt, beside one block for decode."""
     max_unread_tokens: Annotated[int, Field(gt=0)] = 1 << 20
     """A router that leaves this many tokens unread gets no more requests in."""

@@ -10,7 +10,7 @@ from twostep.core.ticket import LandingExtent, Leg, TokenRange
 from twostep.decode_node.bill_meter import BillMeter
 from twostep.decode_node.orders import Granted, ReserveOrder
 from twostep.decode_node.progress import ProgressWatch
-from twostep.engine.engine import Reservation
+from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.handoff_state import HandoffState, move
 from twostep.node.handoff_messages import Answer
 
@@ -45,9 +45,10 @@ class Handoff:
     pending while a copy of an earlier leg into these blocks may still be running.
     """
 
-    def __init__(self, order: ReserveOrder, clock: Clock) -> None:
+    def __init__(self, order: ReserveOrder, prepared: Prepared, clock: Clock) -> None:
         now = clock()
         self.order = order
+        self.prepared = prepared
         self.deadline = now + order.remaining_s
         self.state = HandoffState.QUEUED
         self.reservation: Reservation | None = None
@@ -58,6 +59,8 @@ class Handoff:
         self.loss: Loss | None = None
         self.changed = asyncio.Event()
         self.position = 0
+        self.lacking = ""
+        """What it was found to wait for when it was tried last."""
         self.next_index = len(order.request.output_tokens)
         self.meter = BillMeter(now)
 

@@ -107,7 +107,7 @@ class Legs:
             return answer is not None and answer.outcome is not Outcome.ENDED
         handoff, expected = found
         self._verification.fill(handoff)
-        expected.watch.hear(Sign(told.phase, told.queue_position, engine_step), self._parts.clock())
+        expected.watch.hear(Sign(told.phase, told.queue_position, engine_step, told.bytes_sent), self._parts.clock())
         return True
 
     def _find(self, leg: Leg, generation: Generation) -> tuple[Handoff, ExpectedLeg] | None:

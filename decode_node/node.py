@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
 from twostep.core.threads import OWN_THREADS, Threads
+from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
 from twostep.decode_node.config import DecodeNodeConfig
@@ -30,6 +32,7 @@ from twostep.kv_transfer.receiver import Receiver
 from twostep.kv_transfer.transport import Transport
 from twostep.node.answers import Answers
 from twostep.node.background import Background
+from twostep.node.bypass import Patience
 from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
@@ -38,6 +41,10 @@ from twostep.node.handoff_messages import Hello, HelloReply
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.sleep import note_sleep
+
+PAIR_SHARE = 0.75
+"""One prefill node leaves the others a part of the landing pool."""
 
 
 class DecodeNode:
@@ -56,6 +63,7 @@ class DecodeNode:
         channels: Channels | None = None,
     ) -> None:
         timers = config.timers
+        self._awake = clock = AwakeClock(clock, timers.max_gap_s)
         self._memory = LandingMemory(config.landing_bytes)
         self._transport = transport
         self._channels = channels or Channels()
@@ -75,6 +83,7 @@ class DecodeNode:
             tokens=TokenStreams(),
             leases=Leases(timers.lease_s, clock),
             answers=Answers(MAX_ANSWERS),
+            unattached_holds=HoldMeter(),
             background=Background(),
             metrics=metrics,
             timers=timers,
@@ -82,7 +91,7 @@ class DecodeNode:
         )
         self.release = Release(self.parts, self._advance)
         self.legs = Legs(self.parts, self.release)
-        growth_tokens = config.growth_tokens or runner.kv.layout.block_tokens
+        growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
         self.queue = self._new_queue(config, growth_tokens)
         self._feed = EngineFeed(self.parts.engine, metrics, clock, threads)
         self._landing_gauges = LandingGauges(metrics, landing)
@@ -138,6 +147,7 @@ class DecodeNode:
         """Look at every timer. Raises EngineFault when no more KV can be received."""
         if fault := self._receiver.fault:
             raise EngineFault(f"this node can receive no more KV: {fault.message}") from fault
+        note_sleep(self._awake.tick(), self.parts.metrics)
         parts, now = self.parts, self.parts.clock()
         for router, requests in parts.leases.expire().items():
             self._abandon(router, requests)
@@ -214,14 +224,16 @@ class DecodeNode:
 
     def _new_queue(self, config: DecodeNodeConfig, growth_tokens: int) -> ReservationQueue:
         parts = self.parts
-        may_take = admission.Limits(growth_tokens, config.unattached_share)
+        pair_bytes = config.pair_bytes or int(config.landing_bytes * PAIR_SHARE)
+        may_take = admission.Limits(config.unattached_share, pair_bytes)
+        patience = Patience(config.max_bypasses, config.timers.bypass_s)
         return ReservationQueue(
             parts,
-            Admission(parts.node, parts.engine, parts.landing, may_take, parts.clock),
+            Admission(parts.node, parts.engine, parts.landing, parts.unattached_holds, may_take, parts.clock),
             self.release,
             self.legs,
             self.peers,
-            reservation_queue.Limits(growth_tokens, config.max_queued, config.max_unread_tokens),
+            reservation_queue.Limits(growth_tokens, config.max_queued, config.max_unread_tokens, patience),
         )
 
     def _hello_reply(self, node: NodeRef, runner: Runner) -> HelloReply:

@@ -30,10 +30,10 @@ class ReserveOrder:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """`position` counts those ahead; `estimate_s` is 0 while nothing is known about the pace."""
+    """`position` counts those ahead; `estimate_s` is None while nothing is known about the pace."""
 
     position: int
-    estimate_s: float
+    estimate_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

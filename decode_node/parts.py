@@ -6,6 +6,7 @@ from typing import Protocol
 from twostep.core.clock import Clock
 from twostep.core.ids import NodeRef
 from twostep.core.ticket import Leg
+from twostep.core.turnover import HoldMeter
 from twostep.decode_node.handoffs import Handoffs
 from twostep.decode_node.tokens import TokenStreams
 from twostep.engine.engine import Engine
@@ -42,6 +43,8 @@ class Parts:
     tokens: TokenStreams
     leases: Leases
     answers: Answers[Leg, Answer]
+    unattached_holds: HoldMeter
+    """For how long blocks are held by requests whose KV is not there yet."""
     background: Background
     metrics: NodeMetrics
     timers: Timers

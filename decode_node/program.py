@@ -23,7 +23,13 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
     def build(materials: Materials) -> DecodeNode:
         _require_landing_space(config, materials.runner)
         node = DecodeNode(
-            materials.address.node, materials.runner, materials.transport, config, materials.metrics, time.monotonic
+            materials.address.node,
+            materials.runner,
+            materials.transport,
+            config,
+            materials.metrics,
+            time.monotonic,
+            channels=materials.channels,
         )
         _require_room(node)
         return node
@@ -41,5 +47,5 @@ def _require_room(node: DecodeNode) -> None:
     if node.control.describe().max_prompt_tokens < 1:
         num_blocks = node.control.describe().num_blocks
         raise ConfigError(
-            f"engine.kv_bytes holds {num_blocks} blocks: with growth_tokens no prompt fits, not even of one token"
+            f"engine.kv_bytes holds {num_blocks} blocks: with lookahead_tokens no prompt fits, not even of one token"
         )

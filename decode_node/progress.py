@@ -10,6 +10,7 @@ class Sign:
     phase: str
     queue_position: int
     engine_step: int
+    bytes_sent: int = 0
 
 
 class ProgressWatch:
@@ -33,7 +34,8 @@ class ProgressWatch:
 
 
 def is_progress(before: Sign | None, now: Sign) -> bool:
-    """Return whether the leg moved: queueing counts, computing only when the engine has stepped on."""
+    """Return whether the leg moved: queueing counts, computing when the engine has stepped on, sending when bytes have gone."""
     if before is None or now.phase == "queued" or now.phase != before.phase:
         return True
-    return now.phase == "computing" and now.engine_step != before.engine_step
+    has_stepped = now.phase == "computing" and now.engine_step != before.engine_step
+    return has_stepped or now.bytes_sent != before.bytes_sent

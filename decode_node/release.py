@@ -36,6 +36,9 @@ class Release:
         self.drop_leg(handoff, Answer(Outcome.ENDED, error.message if error else "the request has ended"), drained=False)
         if handoff.granted:
             self._tell(handoff, finish, error, now)
+        if handoff.reservation and handoff.meter.granted_at is not None:
+            unattached_s = (handoff.meter.started_at or now) - handoff.meter.granted_at
+            parts.unattached_holds.record(len(handoff.reservation.table), unattached_s)
         if isinstance(error, Cancelled):
             self.free_watch.begin(handoff.id, now)
         self._when_quiet(handoff, lambda: self._free(handoff))

@@ -1,5 +1,6 @@
 """Takes requests in: refuses at once what can never be served, queues the rest, and renews handoffs for later attempts."""
 
+import itertools
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from twostep.core.errors import (
     StaleLeg,
 )
 from twostep.core.ids import RequestId
+from twostep.decode_node import admission
 from twostep.decode_node.admission import Admission
 from twostep.decode_node.handoff import Handoff
 from twostep.decode_node.legs import Legs
@@ -22,13 +24,17 @@ from twostep.decode_node.orders import Granted, Queued, ReserveOrder
 from twostep.decode_node.parts import Parts
 from twostep.decode_node.release import Release
 from twostep.decode_node.source_peers import SourcePeers
-from twostep.engine.engine import Busy
+from twostep.engine import engine
+from twostep.engine.engine import Busy, Prepared
 from twostep.kv_transfer.handoff_state import HandoffState
+from twostep.node.bypass import Patience
 from twostep.node.handoff_messages import Answer, Outcome
-from twostep.node.waiting_queue import WaitingQueue
+from twostep.node.waiting_queue import Tried, WaitingQueue
 
 RENEWABLE = frozenset({HandoffState.RESERVED, HandoffState.FILLING})
 SUPERSEDED = "a later attempt of the same request has come"
+ITS_OWN = frozenset({engine.Lacking.RELEASE, admission.Lacking.PAIR})
+"""What a request may lack without those behind it making its wait longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Limits:
     growth_tokens: int
     max_queued: int
     max_unread: int
+    patience: Patience
 
 
 class ReservationQueue:
@@ -52,7 +59,9 @@ class ReservationQueue:
         peers: SourcePeers,
         limits: Limits,
     ) -> None:
-        self.waiting: WaitingQueue[Handoff] = WaitingQueue(self._try_grant, parts.clock)
+        self.waiting: WaitingQueue[Handoff] = WaitingQueue(
+            self._try_grant, parts.clock, limits.patience, on_bypass=parts.metrics.queue_bypasses.inc
+        )
         self._is_closed = False
         self._parts = parts
         self._admission = admission
@@ -67,10 +76,12 @@ class ReservationQueue:
         Raises ServingError when the request is refused or ends while it waits.
         """
         self._require_acceptable(order)
-        handoff = self._enqueue(order)
+        prepared = self._parts.engine.prepare(order.request, growth_tokens=self._limits.growth_tokens)
+        self._require_room(order)
+        handoff = self._enqueue(order, prepared)
         try:
             while not (granted := self._granted(handoff, order)):
-                yield Queued(handoff.position, self.waiting.estimate_s(handoff.position))
+                yield Queued(handoff.position, self._estimate_s(handoff.position))
                 await handoff.changed.wait()
         finally:
             if handoff.order is order and not handoff.granted:
@@ -110,20 +121,31 @@ class ReservationQueue:
             raise handoff.error or Cancelled(f"request {handoff.id} has ended")
         return handoff.granted
 
-    def _enqueue(self, order: ReserveOrder) -> Handoff:
+    def _estimate_s(self, position: int) -> float | None:
+        """Return in how many seconds the one at `position`, from 0, will have room, by the pace at which room comes back."""
+        ahead = itertools.islice(self.waiting, position + 1)
+        return self._admission.estimate_s(ahead, self._parts.handoffs.unattached_blocks())
+
+    def _enqueue(self, order: ReserveOrder, prepared: Prepared) -> Handoff:
         known = self._parts.handoffs.find(order.request.id)
         if known and order.attempt <= known.order.attempt:
             raise Conflict(f"request {known.id} is here already, in attempt {known.order.attempt}")
-        if known and known.granted and known.state in RENEWABLE and known.order.request == order.request:
+        if known and self._is_renewable(known, order):
             return self._renew(known, order)
         if known:
             self._release.end(known, error=StaleLeg(f"request {known.id}: {SUPERSEDED}"))
-        handoff = Handoff(order, self._parts.clock)
+        handoff = Handoff(order, prepared, self._parts.clock)
         self._parts.handoffs.add(handoff)
         self._parts.leases.own(handoff.id, order.router)
         self.waiting.append(handoff)
         self.advance()
         return handoff
+
+    def _is_renewable(self, handoff: Handoff, order: ReserveOrder) -> bool:
+        is_waiting_for_kv = handoff.granted is not None and handoff.state in RENEWABLE
+        return (
+            is_waiting_for_kv and handoff.order.request == order.request and self._admission.can_refill(handoff, order.source)
+        )
 
     def _renew(self, handoff: Handoff, order: ReserveOrder) -> Handoff:
         """Keep the blocks, drop the leg, and put the handoff first in the queue: it needs landing space only."""
@@ -134,19 +156,26 @@ class ReservationQueue:
         self.advance()
         return handoff
 
-    def _try_grant(self, handoff: Handoff) -> bool:
+    def _try_grant(self, handoff: Handoff) -> Tried:
         handoffs = self._parts.handoffs
         if handoff.is_over:
-            return True
+            return Tried.GONE
         if handoffs.is_releasing(handoff.id) or not handoff.is_quiet:
-            return False
+            return Tried.NOT_YET
         try:
             self._grant(handoff, self._admission.take(handoff, handoffs.unattached_blocks()))
-        except Busy:
-            return False
+        except Busy as busy:
+            return self._lacks(handoff, busy)
         except ServingError as error:
             self._release.end(handoff, error=error)
-        return True
+            return Tried.GONE
+        return Tried.ADMITTED
+
+    def _lacks(self, handoff: Handoff, busy: Busy) -> Tried:
+        if busy.lacking != handoff.lacking:
+            handoff.lacking = busy.lacking
+            self._parts.metrics.preallocation_failures.labels(busy.lacking).inc()
+        return Tried.NOT_YET if busy.lacking in ITS_OWN else Tried.NO_ROOM
 
     def _grant(self, handoff: Handoff, granted: Granted) -> None:
         if handoff.state is HandoffState.QUEUED:
@@ -174,17 +203,15 @@ class ReservationQueue:
         if len(request.output_tokens) >= request.stop.max_tokens:
             had, limit = len(request.output_tokens), request.stop.max_tokens
             raise InvalidRequest(f"{had} tokens were drawn, max_tokens is {limit}", param="max_tokens")
-        parts.engine.require_servable(request, growth_tokens=self._limits.growth_tokens)
         if order.source:
             own = parts.engine.runner.fingerprint
             own.require_equal(order.source.fingerprint, here=str(parts.node), there=str(order.source.node))
             self._peers.require_proven(order.source.node)
-        self._require_room(order)
 
     def _require_room(self, order: ReserveOrder) -> None:
         limits, num_unread = self._limits, self._parts.tokens.backlog(order.router)
         if num_unread > limits.max_unread:
             raise Overloaded(f"router {order.router} has left {num_unread} tokens unread")
         if len(self.waiting) >= limits.max_queued:
-            wait_s = self.waiting.estimate_s(len(self.waiting))
+            wait_s = self._estimate_s(len(self.waiting))
             raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)

@@ -76,7 +76,7 @@ class DestinationService(handoff_pb2_grpc.HandoffDestinationServicer):
         return handoff_pb2.ProbeReply(arrived=arrived)
 
     async def Progress(self, request: handoff_pb2.ProgressRequest, context: Context) -> handoff_pb2.ProgressReply:
-        legs = [LegProgress(leg_from_pb(one.leg), one.phase, one.queue_position) for one in request.legs]
+        legs = [LegProgress(leg_from_pb(one.leg), one.phase, one.queue_position, one.bytes_sent) for one in request.legs]
         unknown = self._node.get().legs.progress(node_from_pb(request.source), request.engine_step, legs)
         return handoff_pb2.ProgressReply(unknown=map(leg_to_pb, unknown))
 

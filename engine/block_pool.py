@@ -64,8 +64,7 @@ class BlockPool:
         """
         if owner in self._held:
             raise ValueError(f"{owner} holds blocks already")
-        hits = [self._by_hash[known] for known in takewhile(self._by_hash.__contains__, prefix[:num_blocks])]
-        hits = hits[: len(hits) // hit_step * hit_step]
+        hits = [self._by_hash[known] for known in prefix[: self.num_hits(prefix[:num_blocks], hit_step=hit_step)]]
         num_idle_hits = sum(not self._owners[block] for block in hits)
         if num_blocks - len(hits) + num_idle_hits + spare > self.num_available:
             return None
@@ -73,6 +72,11 @@ class BlockPool:
         self._reference(owner, hits)
         self.grow(owner, num_blocks - len(hits))
         return Holding(tuple(self._held[owner]), len(hits))
+
+    def num_hits(self, prefix: Sequence[BlockHash], *, hit_step: int = 1) -> int:
+        """Return how many blocks of `prefix`, a multiple of `hit_step`, are known."""
+        num_known = sum(1 for _ in takewhile(self._by_hash.__contains__, prefix))
+        return num_known // hit_step * hit_step
 
     def grow(self, owner: RequestId, num_blocks: int) -> list[BlockId]:
         """Take `num_blocks` more blocks for `owner`. Raises ValueError, and takes nothing, when there are fewer."""

@@ -20,8 +20,10 @@ from twostep.engine.ledger import Census, Holder, Ledger
 from twostep.engine.runner import Drawn, Runner
 from twostep.engine.scheduler import Limits, plan_step
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
+from twostep.engine.sequence import Prepared as Prepared
 from twostep.engine.sequence_table import Busy as Busy
-from twostep.engine.sequence_table import Capacity, SequenceTable
+from twostep.engine.sequence_table import Capacity, SequenceTable, Supplies
+from twostep.engine.sequence_table import Lacking as Lacking
 
 OnBatchLayers = Callable[[Batch, range], None]
 
@@ -95,20 +97,39 @@ class Engine:
         return min(self.runner.geometry.max_model_tokens - 1, room)
 
     def reserve(self, request: Request, *, growth_tokens: int, align_tokens: int | None = None) -> Reservation:
-        """Take blocks for all of `request.tokens` and `growth_tokens` more, those of a known prefix included.
+        """Prepare a request and take its blocks at once; raises as `prepare` and `take` do."""
+        return self.take(self.prepare(request, growth_tokens=growth_tokens), align_tokens=align_tokens)
 
-        A prefix hit never covers the last token, whose computation yields the next, and is a multiple of `align_tokens`
-        (itself a multiple of the block size; unset: one block). Raises InvalidRequest or PromptTooLong when the request can
-        never be served, Conflict when its id is known, Busy when there is no room now.
+    def prepare(self, request: Request, *, growth_tokens: int) -> Prepared:
+        """Check and hash a request, which for a long prompt takes milliseconds; takes nothing and needs no lock.
+
+        Raises InvalidRequest or PromptTooLong when it can never be served with room for `growth_tokens` more.
         """
         self.require_servable(request, growth_tokens=growth_tokens)
-        chain = self._chain_of(request)
-        align_tokens = align_tokens or self._block_tokens
+        known = self.runner.fingerprint
+        root = prefix_root(known.model, known.weights, known.adapter, request.cache_salt)
+        return Prepared(request, PrefixChain(root, self._block_tokens, request.tokens), growth_tokens)
+
+    def take(self, prepared: Prepared, *, align_tokens: int | None = None) -> Reservation:
+        """Take blocks for all tokens of a request and its growth, those of a known prefix included.
+
+        A prefix hit never covers the last token, whose computation yields the next, and is a multiple of `align_tokens`
+        (itself a multiple of the block size; unset: one block). Raises Conflict when the request's id is known, Busy when
+        there is no room now; a prepared request may be tried again.
+        """
         with self._lock:
-            sequence = self._sequences.admit(
-                request, chain, growth_tokens=growth_tokens, align_tokens=align_tokens, now=self._clock()
-            )
-            return Reservation(request, tuple(sequence.blocks), cached_tokens=sequence.num_computed)
+            sequence = self._sequences.admit(prepared, align_tokens=align_tokens or self._block_tokens, now=self._clock())
+            return Reservation(prepared.request, tuple(sequence.blocks), cached_tokens=sequence.num_computed)
+
+    def num_cached_tokens(self, prepared: Prepared, *, align_tokens: int | None = None) -> int:
+        """Return the prefix hit that `take` would find now; takes nothing."""
+        with self._lock:
+            return self._sequences.num_cached_tokens(prepared, align_tokens or self._block_tokens)
+
+    def supplies(self) -> Supplies:
+        """Return what requests wait for: how much of it is free and held, and for how long it was held lately."""
+        with self._lock:
+            return self._sequences.supplies()
 
     def require_servable(self, request: Request, *, growth_tokens: int) -> None:
         """Raise InvalidRequest or PromptTooLong when `reserve` would refuse the request for ever; takes nothing."""
@@ -159,7 +180,7 @@ class Engine:
                 return False
             sequence.move_to(Phase.RELEASED)
             if request_id not in self._in_step:
-                self._sequences.forget(sequence)
+                self._sequences.forget(sequence, now=self._clock())
         self.work.set()
         return True
 
@@ -227,7 +248,7 @@ class Engine:
         for chunk, result in zip(batch.chunks, drawn, strict=True):
             sequence = self._sequences[chunk.request]
             if sequence.phase is Phase.RELEASED:
-                self._sequences.forget(sequence)
+                self._sequences.forget(sequence, now=self._clock())
             elif isinstance(result, RequestFault):
                 sequence.move_to(Phase.RESTING)
                 faults.append((chunk.request, result))
@@ -247,14 +268,6 @@ class Engine:
         index = sequence.next_index
         finish = self._sequences.append(sequence, token)
         return [TokenEvent(chunk.request, sequence.attempt, index, token, finish)]
-
-    def _chain_of(self, request: Request) -> PrefixChain:
-        """Hash the request's tokens, before the lock is taken: a long prompt takes milliseconds."""
-        known = self.runner.fingerprint
-        root = prefix_root(known.model, known.weights, known.adapter, request.cache_salt)
-        chain = PrefixChain(root, self._block_tokens)
-        chain.blocks(request.tokens)
-        return chain
 
 
 def _ignore_layers(batch: Batch, layers: range) -> None:

@@ -37,12 +37,12 @@ Tokens = list[int] | tuple[int, ...]
 
 
 class PrefixChain:
-    """The hashes of a growing token sequence's full blocks, each made once."""
+    """The hashes of a growing token sequence's full blocks, each made once; those of `tokens` at once."""
 
-    def __init__(self, root: BlockHash, block_tokens: int) -> None:
+    def __init__(self, root: BlockHash, block_tokens: int, tokens: Tokens = ()) -> None:
         self._root = root
         self._hashes_per_block = block_tokens // HASH_BLOCK_TOKENS
-        self._hashes: list[BlockHash] = []
+        self._hashes = hash_chain(root, tokens)
 
     def blocks(self, tokens: Tokens) -> list[BlockHash]:
         """Return the hash of every full block of `tokens`, which must continue those given before."""
@@ -50,6 +50,15 @@ class PrefixChain:
             parent = self._hashes[-1] if self._hashes else self._root
             self._hashes += hash_chain(parent, tokens[len(self._hashes) * HASH_BLOCK_TOKENS :])
         return self._hashes[self._hashes_per_block - 1 :: self._hashes_per_block]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that this engine can serve, its prefix hashed. It wants room for its tokens and `growth_tokens` more."""
+
+    request: Request
+    chain: PrefixChain
+    growth_tokens: int
 
 
 @dataclass(slots=True, eq=False)

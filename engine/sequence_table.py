@@ -3,21 +3,36 @@
 Not safe for threads by itself: the engine's lock guards it.
 """
 
+import enum
 from dataclasses import dataclass
 
 from twostep.core.errors import Conflict
 from twostep.core.ids import BlockHash, RequestId
-from twostep.core.request import FinishReason, Request
+from twostep.core.request import FinishReason
+from twostep.core.turnover import HoldMeter, Supply
 from twostep.engine.block_pool import BlockPool
 from twostep.engine.scheduler import Candidate
-from twostep.engine.sequence import Phase, PrefixChain, Sequence
+from twostep.engine.sequence import Phase, Prepared, Sequence
 
 PLACED = frozenset({Phase.RESERVED, Phase.RUNNING, Phase.PREEMPTED})
 """The phases in which a request has a place in the batch."""
 
 
+class Lacking(enum.StrEnum):
+    """What a request that has to wait waits for."""
+
+    BLOCKS = "blocks"
+    PLACE = "place"
+    RELEASE = "release"
+    """The end of an earlier request of the same id."""
+
+
 class Busy(Exception):
     """There is no room for the request now; there will be when others have been released."""
+
+    def __init__(self, lacking: str, message: str) -> None:
+        super().__init__(message)
+        self.lacking = lacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,14 @@ class Capacity:
     max_batch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Supplies:
+    """What requests wait for before they can be admitted."""
+
+    blocks: Supply
+    places: Supply
+
+
 class SequenceTable:
     """The living sequences by id, and the pool their blocks come from."""
 
@@ -37,6 +60,8 @@ class SequenceTable:
         self._capacity = capacity
         self._sequences: dict[RequestId, Sequence] = {}
         self._num_arrived = 0
+        self._block_holds = HoldMeter()
+        self._place_holds = HoldMeter()
 
     def __getitem__(self, request_id: RequestId) -> Sequence:
         """Raises LookupError for an unknown request."""
@@ -57,13 +82,28 @@ class SequenceTable:
             for one in self.select(Phase.RUNNING)
         ]
 
-    def admit(self, request: Request, chain: PrefixChain, *, growth_tokens: int, align_tokens: int, now: float) -> Sequence:
-        """Take a place, and blocks for all of `request.tokens` and `growth_tokens` more. Raises Conflict or Busy."""
+    def supplies(self) -> Supplies:
+        """Return what is free and held now, and how long it was held lately."""
+        num_placed, num_free = len(self.select(*PLACED)), self._pool.num_available
+        return Supplies(
+            blocks=Supply(num_free, self._pool.num_blocks - num_free, self._block_holds.mean_s),
+            places=Supply(self._capacity.max_batch - num_placed, num_placed, self._place_holds.mean_s),
+        )
+
+    def num_cached_tokens(self, prepared: Prepared, align_tokens: int) -> int:
+        """Return how much of a request's prefix would be found now."""
+        size, num_tokens = self._capacity.block_tokens, len(prepared.request.tokens)
+        usable = self._usable(prepared.chain.blocks(prepared.request.tokens), num_tokens)
+        return self._pool.num_hits(usable, hit_step=align_tokens // size) * size
+
+    def admit(self, prepared: Prepared, *, align_tokens: int, now: float) -> Sequence:
+        """Take a place, and blocks for all tokens of the request and its growth. Raises Conflict or Busy."""
+        request = prepared.request
         self._require_place(request.id)
         self._num_arrived += 1
-        sequence = Sequence(request, chain, self._num_arrived, now)
-        if not self._take_blocks(sequence, sequence.num_tokens + growth_tokens, align_tokens):
-            raise Busy(f"{self._pool.num_available} of {self._pool.num_blocks} blocks are available")
+        sequence = Sequence(request, prepared.chain, self._num_arrived, now)
+        if not self._take_blocks(sequence, sequence.num_tokens + prepared.growth_tokens, align_tokens):
+            raise Busy(Lacking.BLOCKS, f"{self._pool.num_available} of {self._pool.num_blocks} blocks are available")
         self._sequences[request.id] = sequence
         return sequence
 
@@ -106,9 +146,11 @@ class SequenceTable:
                 return
             sequence.move_to(Phase.RUNNING)
 
-    def forget(self, sequence: Sequence) -> None:
+    def forget(self, sequence: Sequence, *, now: float) -> None:
         """Drop a released sequence and its references."""
         del self._sequences[sequence.request.id]
+        self._block_holds.record(len(sequence.blocks), now - sequence.since)
+        self._place_holds.record(1, now - sequence.since)
         if sequence.blocks:
             self._pool.release(sequence.request.id)
 
@@ -117,7 +159,7 @@ class SequenceTable:
         size = self._capacity.block_tokens
         holding = self._pool.reserve(
             sequence.request.id,
-            self._usable_prefix(sequence),
+            self._usable(sequence.chain.blocks(sequence.tokens), sequence.num_tokens),
             -(-num_tokens // size),
             hit_step=align_tokens // size,
             spare=len(self.select(Phase.RUNNING)),
@@ -129,17 +171,17 @@ class SequenceTable:
         sequence.num_computed = holding.num_cached * size
         return True
 
-    def _usable_prefix(self, sequence: Sequence) -> list[BlockHash]:
+    def _usable(self, hashes: list[BlockHash], num_tokens: int) -> list[BlockHash]:
         """The last token is always computed: its logits give the next."""
-        return sequence.chain.blocks(sequence.tokens)[: (sequence.num_tokens - 1) // self._capacity.block_tokens]
+        return hashes[: (num_tokens - 1) // self._capacity.block_tokens]
 
     def _require_place(self, request_id: RequestId) -> None:
         known = self.get(request_id)
         if known and known.phase is not Phase.RELEASED:
             raise Conflict(f"request {request_id} is known here already: it is {known.phase}")
         if known:
-            raise Busy(f"request {request_id} is being released")
+            raise Busy(Lacking.RELEASE, f"request {request_id} is being released")
         if self.select(Phase.PREEMPTED):
-            raise Busy("preempted requests wait for blocks")
+            raise Busy(Lacking.BLOCKS, "preempted requests wait for blocks")
         if len(self.select(*PLACED)) >= self._capacity.max_batch:
-            raise Busy(f"all {self._capacity.max_batch} places are taken")
+            raise Busy(Lacking.PLACE, f"all {self._capacity.max_batch} places are taken")

@@ -12,6 +12,7 @@ from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Generation, NodeRef
 from twostep.core.kv_layout import KVLayout
 from twostep.core.ticket import LandingExtent, Leg
+from twostep.core.turnover import HoldMeter, Supply
 
 LandingOwner = Leg | NodeRef
 """The leg that fills an extent, or the node that probes the path with one."""
@@ -25,16 +26,22 @@ class LandingPhase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """One extent and who answers for it. `since_s` is when the phase began, by the pool's clock."""
+    """One extent and who answers for it. `since_s` is when the phase began, `lent_s` when it was lent, by the pool's clock."""
 
     extent: LandingExtent
     owner: LandingOwner
     phase: LandingPhase
     since_s: float
+    lent_s: float
 
     @property
     def end(self) -> int:
         return self.extent.offset + self.extent.num_bytes
+
+    @property
+    def source(self) -> NodeRef:
+        """The node that writes here."""
+        return self.owner if isinstance(self.owner, NodeRef) else self.owner.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class LandingPool:
         self._clock = clock
         self._max_loan_bytes = int(num_bytes * max_share)
         self._loans: dict[Generation, Loan] = {}
+        self._holds = HoldMeter()
         self._last_generation = 0
         self.unproven_reuse = 0
         """Extents that became free on the word of the cooldown alone."""
@@ -76,15 +84,23 @@ class LandingPool:
         """
         if num_slots < 1:
             raise ValueError(f"an extent of {num_slots} slots takes nothing")
-        self._end_cooldowns()
         num_bytes = unit_bytes * num_layers * num_slots
-        offset = self._find(num_bytes, unit_bytes)
+        offset = self.find(num_bytes, unit_bytes)
         if offset is None:
             return None
         self._last_generation += 1
-        extent = LandingExtent(offset, num_bytes, num_slots, Generation(self._last_generation))
-        self._loans[extent.generation] = Loan(extent, owner, LandingPhase.LENT, self._clock())
+        extent, now = LandingExtent(offset, num_bytes, num_slots, Generation(self._last_generation)), self._clock()
+        self._loans[extent.generation] = Loan(extent, owner, LandingPhase.LENT, now, now)
         return extent
+
+    def find(self, num_bytes: int, unit_bytes: int) -> int | None:
+        """Return where a loan of `num_bytes` would lie now, or None when there is no room."""
+        self._end_cooldowns()
+        for start, end in self._gaps():
+            aligned = -(-start // unit_bytes) * unit_bytes
+            if aligned + num_bytes <= end:
+                return aligned
+        return None
 
     def give_back(self, extent: LandingExtent, *, proven: bool) -> bool:
         """End a loan: at once when `proven` (every write of it is known to be over), else after the cooldown.
@@ -95,7 +111,7 @@ class LandingPool:
         if loan is None:
             return False
         if proven:
-            del self._loans[extent.generation]
+            self._end(loan)
         elif loan.phase is LandingPhase.LENT:
             draining = replace(loan, phase=LandingPhase.DRAINING, since_s=self._clock())
             self._loans[extent.generation] = draining
@@ -109,6 +125,21 @@ class LandingPool:
         free = sum(end - start for start, end in self._gaps())
         return LandingCensus(self._num_bytes, free, sizes[LandingPhase.LENT], sizes[LandingPhase.DRAINING])
 
+    def bytes_of(self, source: NodeRef) -> int:
+        """Return how much one node may still write to, given back without proof or not."""
+        self._end_cooldowns()
+        return sum(loan.extent.num_bytes for loan in self._loans.values() if loan.source == source)
+
+    def supply(self) -> Supply:
+        """Return how many bytes are free and not, and for how long bytes were lent lately."""
+        free = self.census().free_bytes
+        return Supply(free, self._num_bytes - free, self._holds.mean_s)
+
+    def cooldown_left_s(self, loan: Loan) -> float:
+        """Return how long an extent that drains still rests; 0 for one that is lent."""
+        rests = loan.phase is LandingPhase.DRAINING
+        return max(0.0, loan.since_s + self._cooldown_s - self._clock()) if rests else 0.0
+
     def ledger(self) -> list[Loan]:
         """Return every extent that is not free, in order of offset."""
         self._end_cooldowns()
@@ -118,15 +149,12 @@ class LandingPool:
         over = self._clock() - self._cooldown_s
         for loan in list(self._loans.values()):
             if loan.phase is LandingPhase.DRAINING and loan.since_s <= over:
-                del self._loans[loan.extent.generation]
+                self._end(loan)
                 self.unproven_reuse += 1
 
-    def _find(self, num_bytes: int, unit_bytes: int) -> int | None:
-        for start, end in self._gaps():
-            aligned = -(-start // unit_bytes) * unit_bytes
-            if aligned + num_bytes <= end:
-                return aligned
-        return None
+    def _end(self, loan: Loan) -> None:
+        del self._loans[loan.extent.generation]
+        self._holds.record(loan.extent.num_bytes, self._clock() - loan.lent_s)
 
     def _gaps(self) -> list[tuple[int, int]]:
         taken = sorted((loan.extent.offset, loan.end) for loan in self._loans.values())

@@ -13,6 +13,7 @@ from twostep.core.ids import BlockId, NodeRef
 from twostep.core.kv_memory import KVMemory
 from twostep.core.threads import OWN_THREADS, Pause, Threads
 from twostep.core.ticket import Ticket, TokenRange
+from twostep.kv_transfer.flights import Flights
 from twostep.kv_transfer.notes import LandedNote, encode_note
 from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg
 from twostep.kv_transfer.pieces import Piece
@@ -61,6 +62,7 @@ class Sender:
         self._legs: list[OutgoingLeg] = []
         self._probes: list[OutgoingProbe] = []
         self._writes: dict[Write, _Posted] = {}
+        self.flights = Flights(clock)
         self._peers: dict[NodeRef, PeerLanding] = {}
         self._fault: TransferFailed | None = None
         self._loop = threads.loop("kv-sender", self.turn, self._give_up)
@@ -166,6 +168,7 @@ class Sender:
             leg.not_posted(TransferFailed(f"request {ticket.leg.request}: {cause}"))
         else:
             self._writes[write] = _Posted(leg, piece, len(piece) * self._unit_bytes)
+            self.flights.posted(write.peer)
         return True
 
     def _poll_all(self) -> None:
@@ -174,6 +177,7 @@ class Sender:
             if state is WriteState.PENDING:
                 continue
             del self._writes[write]
+            self.flights.ended(write.peer)
             if state is WriteState.DONE:
                 self._written(posted)
             else:

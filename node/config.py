@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from twostep.core.certificates import TlsConfig
 from twostep.core.config import config
 from twostep.engine.config import EngineConfig
 
@@ -33,10 +34,19 @@ class Timers:
     """How long landing space rests when nobody can prove that all writes to it are done."""
     stall_s: Seconds = 60.0
     """A node whose engine has work but finishes no step for this long is not ready."""
+    stuck_s: Seconds = 30.0
+    """A node whose event loop does not turn for this long says that it should be started anew."""
     drain_s: Seconds = 120.0
     """How long a node that was told to stop lets running requests finish."""
+    bypass_s: Seconds = 5.0
+    """How long a request for which there is no room yet lets later ones, for which there is, pass."""
     tick_s: Seconds = 0.25
     """How often timers are looked at."""
+
+    @property
+    def max_gap_s(self) -> float:
+        """The most of a pause of this process that its timers count: nobody could be heard meanwhile."""
+        return 8 * self.tick_s
 
 
 @config
@@ -50,7 +60,9 @@ class NodeConfig:
     port: Port = 0
     """The gRPC port; 0 takes any free one."""
     metrics_port: Port = 0
-    """The port of the Prometheus endpoint; 0 takes any free one."""
+    """The port of the page for probes and Prometheus (/health, /ready, /metrics); 0 takes any free one."""
+    tls: TlsConfig | None = None
+    """Certificates with which routers and nodes prove that they belong together; without, anybody may call this node."""
     advertise_host: str = ""
     """The host under which peers reach this node; by default `host`, or this machine's address when that is a wildcard."""
     address_file: Path | None = None
@@ -61,6 +73,8 @@ class NodeConfig:
     """What carries KV between nodes; `local` joins nodes of one process only."""
     max_queued: Count = 256
     """Requests that may wait for memory; one more is refused."""
+    max_bypasses: Annotated[int, Field(ge=0)] = 16
+    """How many later requests may pass one for which there is no room yet; 0 keeps strict order."""
     max_peers: Count = 1024
     """Peers that are remembered; one more is not met."""
     engine: EngineConfig = EngineConfig()

@@ -62,6 +62,7 @@ class NodeControl:
             geometry=runner.geometry,
             num_blocks=runner.kv.num_blocks,
             max_prompt_tokens=self.engine.max_prompt_tokens(self.growth_tokens),
+            kernels=runner.kernels,
         )
 
     def learn_peers(self, peers: Sequence[Peer], expires_s: float) -> tuple[PeerState, ...]:

@@ -40,7 +40,7 @@ class PeerState:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What there is to say about a loaded node beyond its name and addresses, and whether it is ready."""
+    """What there is to say about a loaded node beyond its name and addresses, and whether it is ready; see `Runner.kernels`."""
 
     not_ready_reason: str
     transport: str
@@ -48,6 +48,7 @@ class NodeDescription:
     geometry: Geometry
     num_blocks: int
     max_prompt_tokens: int
+    kernels: str
 
 
 @dataclass(frozen=True, slots=True)

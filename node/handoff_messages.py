@@ -86,6 +86,7 @@ class LegProgress:
     leg: Leg
     phase: str
     queue_position: int = 0
+    bytes_sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 
+from twostep.core.errors import ConfigError
 from twostep.core.ids import NodeId, NodeRef, new_incarnation
 from twostep.node.config import NodeConfig
 
@@ -17,7 +18,18 @@ def new_identity(config: NodeConfig) -> NodeRef:
 
 
 def advertised_host(config: NodeConfig) -> str:
-    """Return the host that goes into the addresses given to others."""
+    """Return the host that goes into the addresses given to others. Raises ConfigError when this machine's is not known."""
     if config.advertise_host:
         return config.advertise_host
-    return socket.gethostbyname(socket.gethostname()) if config.host in WILDCARDS else config.host
+    return _own_address() if config.host in WILDCARDS else config.host
+
+
+def _own_address() -> str:
+    name = socket.gethostname()
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as cause:
+        raise ConfigError(
+            f"advertise_host: no address is known for {name}: say under which one peers reach this node"
+        ) from cause
+    return str(found[0][4][0])

@@ -28,7 +28,12 @@ class NodeMetrics:
         )
         self.handoffs = self._count("handoffs", "Handoffs by outcome.", "outcome")
         self.noop_messages = self._count("noop_messages", "Late, repeated or unknown messages, which changed nothing.", "kind")
+        self.preallocation_failures = self._count(
+            "preallocation_failures", "Requests that found no room at once, by what was lacking.", "lacking"
+        )
+        self.queue_bypasses = self._count("queue_bypasses", "Requests admitted before earlier ones that found no room.")
         self.unheard_progress = self._count("unheard_progress", "Progress messages that a peer did not answer.")
+        self.asleep_seconds = self._count("asleep_seconds", "Seconds that the timers left out: the process did not run.")
         self.digest_mismatches = self._count("digest_mismatches", "Blocks whose copy never matched its digest.")
         self.pair_mismatches = self._count(
             "pair_mismatches", "Requests whose copy at a decode node never matched, by where it was spoiled.", "peer", "cause"

@@ -89,6 +89,7 @@ def _describe_loaded(node: NodeControl, reply: pb.NodeDescription) -> None:
     reply.fingerprint.update(seen.fingerprint.as_dict())
     reply.geometry.CopyFrom(geometry_to_pb(seen.geometry))
     reply.num_blocks, reply.max_prompt_tokens = seen.num_blocks, seen.max_prompt_tokens
+    reply.kernels = seen.kernels
 
 
 def peer_state_to_pb(state: PeerState) -> pb.PeerState:

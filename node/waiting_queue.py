@@ -1,73 +1,124 @@
-"""The waiting queue of a node: first come, first served, and everybody knows their position."""
+"""The waiting queue of a node: first come, first served, with a bounded number of small ones passing a big one."""
 
+import enum
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from twostep.core.clock import Clock
+from twostep.node.bypass import Passed, Patience, may_pass
 
 T = TypeVar("T")
-SMOOTHING = 0.2
-"""Weight of the newest interval in the running mean of the time between two admissions."""
+MAX_IN_VAIN = 16
+"""So many are tried in vain at once; those behind them wait for the next time that something is given back."""
+
+
+class Tried(enum.Enum):
+    """What came of trying to admit one."""
+
+    ADMITTED = "admitted"
+    GONE = "gone"
+    """It has ended: it waits no more."""
+    NO_ROOM = "no_room"
+    """Others hold what it needs: whoever passes it delays it."""
+    NOT_YET = "not_yet"
+    """It waits for something of its own: nobody who passes it delays it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter(Generic[T]):
+    item: T
+    since: float | None = None
+    num_passes: int = 0
+
+    def passed(self, now: float) -> Passed:
+        return Passed(self.num_passes, 0.0 if self.since is None else now - self.since)
 
 
 class WaitingQueue(Generic[T]):
     """Those who wait for memory. Owned by the control thread.
 
-    `try_admit(item)` takes everything the item needs, or nothing; it returns whether the item has left the queue.
+    `try_admit(item)` takes everything the item needs, or nothing. `on_bypass` is called when one has passed others.
     """
 
-    def __init__(self, try_admit: Callable[[T], bool], clock: Clock) -> None:
+    def __init__(
+        self,
+        try_admit: Callable[[T], Tried],
+        clock: Clock,
+        patience: Patience,
+        *,
+        on_bypass: Callable[[], None] = lambda: None,
+    ) -> None:
         self._try_admit = try_admit
         self._clock = clock
-        self._waiting: deque[T] = deque()
+        self._patience = patience
+        self._on_bypass = on_bypass
+        self._waiting: deque[_Waiter[T]] = deque()
         self._advancing = False
-        self._interval_s = 0.0
-        self._admitted_at: float | None = None
+        self._again = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._waiting)
+        return iter([waiter.item for waiter in self._waiting])
 
     def append(self, item: T) -> None:
         """Queue `item` last and admit whoever can be."""
-        self._waiting.append(item)
+        self._waiting.append(_Waiter(item))
         self.advance()
 
     def prepend(self, item: T) -> None:
         """Queue `item` first: it had been admitted before."""
-        self._waiting.appendleft(item)
+        self._waiting.appendleft(_Waiter(item))
         self.advance()
 
     def remove(self, item: T) -> bool:
         """Take `item` out wherever it stands; returns whether it stood there."""
-        if item not in self._waiting:
+        found = next((waiter for waiter in self._waiting if waiter.item is item), None)
+        if found is None:
             return False
-        self._waiting.remove(item)
+        self._waiting.remove(found)
         self.advance()
         return True
 
     def advance(self) -> None:
-        """Admit from the front until somebody has to wait; called whenever something was given back."""
+        """Admit whoever can be, in order; called whenever something was given back, also while it is at work."""
+        self._again = True
         if self._advancing:
             return
         self._advancing = True
         try:
-            while self._waiting and self._try_admit(item := self._waiting[0]):
-                self._measure()
-                if self._waiting and self._waiting[0] is item:
-                    self._waiting.popleft()
+            while self._again:
+                self._again = False
+                self._advance_once()
         finally:
             self._advancing = False
 
-    def estimate_s(self, position: int) -> float:
-        """Return how long the one at `position` (from 0) will wait at the recent pace; 0 while there is no pace yet."""
-        return (position + 1) * self._interval_s
+    def _advance_once(self) -> None:
+        blocked: list[_Waiter[T]] = []
+        num_in_vain = 0
+        for waiter in tuple(self._waiting):
+            if waiter not in self._waiting:
+                continue
+            tried = self._try_admit(waiter.item)
+            num_in_vain += tried in (Tried.NO_ROOM, Tried.NOT_YET)
+            self._take_up(tried, waiter, blocked)
+            if num_in_vain == MAX_IN_VAIN or not self._may_pass(blocked):
+                return
 
-    def _measure(self) -> None:
+    def _take_up(self, tried: Tried, waiter: _Waiter[T], blocked: list[_Waiter[T]]) -> None:
+        if tried is Tried.NO_ROOM:
+            waiter.since = self._clock() if waiter.since is None else waiter.since
+            blocked.append(waiter)
+        elif tried is not Tried.NOT_YET and waiter in self._waiting:
+            self._waiting.remove(waiter)
+        if tried is Tried.ADMITTED and blocked:
+            self._on_bypass()
+            for one in blocked:
+                one.num_passes += 1
+
+    def _may_pass(self, blocked: list[_Waiter[T]]) -> bool:
         now = self._clock()
-        if self._admitted_at is not None:
-            self._interval_s += SMOOTHING * (now - self._admitted_at - self._interval_s)
-        self._admitted_at = now
+        return may_pass((one.passed(now) for one in blocked), self._patience)

@@ -22,4 +22,3 @@ def require_acceptable(order: PrefillOrder, node: NodeRef, engine: Engine) -> No
         raise TransferFailed(f"request {request.id}: the ticket is for other KV heads than this node holds")
     if ticket.missing.end != len(request.tokens) or ticket.missing.start % runner.geometry.block_tokens:
         raise TransferFailed(f"request {request.id}: the ticket's range {ticket.missing} does not fit the prompt")
-    engine.require_servable(request, growth_tokens=0)

@@ -51,7 +51,12 @@ class DestinationClient:
         self._call_s = call_s
 
     async def progress(self, node: NodeRef, source: NodeRef, engine_step: int, legs: Sequence[LegProgress]) -> tuple[Leg, ...]:
-        told = [pb.LegProgress(leg=leg_to_pb(one.leg), phase=one.phase, queue_position=one.queue_position) for one in legs]
+        told = [
+            pb.LegProgress(
+                leg=leg_to_pb(one.leg), phase=one.phase, queue_position=one.queue_position, bytes_sent=one.bytes_sent
+            )
+            for one in legs
+        ]
         request = pb.ProgressRequest(source=node_to_pb(source), engine_step=engine_step, legs=told)
         with serving_errors(str(node)):
             reply = await self._stub_of(node).Progress(request, timeout=self._call_s)

@@ -13,7 +13,7 @@ from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import RequestId, RouterId
 from twostep.core.request import Request
 from twostep.core.ticket import Leg, Ticket
-from twostep.engine.engine import Reservation
+from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.sender import OutgoingLeg
 
 T = TypeVar("T")
@@ -49,14 +49,17 @@ class Phase(enum.StrEnum):
 class PrefillLeg:
     """Changed by the control thread only. Each future is resolved at most once, by the leg's own task but for `stop`."""
 
-    def __init__(self, order: PrefillOrder, clock: Clock) -> None:
+    def __init__(self, order: PrefillOrder, prepared: Prepared, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
         self.order = order
+        self.prepared = prepared
         self.ticket = order.ticket
-        self.arrived_at = self.since = self.stopped_at = clock()
+        self.arrived_at = self.stopped_at = self._moved_at = clock()
         self.deadline = self.arrived_at + order.ticket.remaining_s
         self.phase = Phase.QUEUED
         self.position = 0
+        self.lacking = ""
+        """What it was found to wait for when it was tried last."""
         self.reservation: Reservation | None = None
         self.outgoing: OutgoingLeg | None = None
         self.admitted: asyncio.Future[Reservation] = loop.create_future()
@@ -66,6 +69,7 @@ class PrefillLeg:
         self.over: asyncio.Future[Prefilled | ServingError] = loop.create_future()
         self.must_tell = True
         """Whether the decode node still has to hear how the leg ended."""
+        self._seen_bytes = 0
         self._clock = clock
         self._reason: asyncio.Future[ServingError] = loop.create_future()
 
@@ -81,8 +85,19 @@ class PrefillLeg:
     def is_stopped(self) -> bool:
         return self._reason.done() or self.phase is Phase.ENDED
 
+    @property
+    def bytes_sent(self) -> int:
+        """Return how many bytes have been written, as far as their writes are done."""
+        return self.outgoing.report().bytes_sent if self.outgoing else 0
+
     def enter(self, phase: Phase) -> None:
-        self.phase, self.since = phase, self._clock()
+        self.phase, self._moved_at = phase, self._clock()
+
+    def idle_s(self) -> float:
+        """Return for how long the leg has been seen in its phase without another byte sent; asked regularly by the timer."""
+        if self.bytes_sent != self._seen_bytes:
+            self._seen_bytes, self._moved_at = self.bytes_sent, self._clock()
+        return self._clock() - self._moved_at
 
     def stop(self, reason: ServingError, *, tell: bool = True) -> None:
         """Make the leg end at its next wait. The first reason stands; with `tell` unset the decode node knows already."""

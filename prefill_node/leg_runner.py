@@ -127,9 +127,16 @@ class LegRunner:
                 drained = await asyncio.wait_for(asyncio.wrap_future(leg.outgoing.abort()), self._parts.timers.call_s)
             except TimeoutError:
                 drained = False
+                self._doubt_if_stuck(leg)
             self._parts.metrics.handoff_bytes.inc(leg.outgoing.report().bytes_sent)
         leg.drained.set_result(drained)
         return drained
+
+    def _doubt_if_stuck(self, leg: PrefillLeg) -> None:
+        """Where no write moves any more the connection may be lost without a word: nothing but a new one helps."""
+        node, for_s = leg.id.destination, self._parts.timers.call_s
+        if self._parts.sender.flights.are_stuck(node, for_s=for_s):
+            self._parts.peers.doubt(node, f"no write to it has ended for {for_s:g} s")
 
     def _give_back(self, leg: PrefillLeg) -> None:
         leg.enter(Phase.ENDED)

@@ -14,11 +14,12 @@ from twostep.core.errors import (
 )
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import Leg
-from twostep.engine.engine import Busy, StepResult
+from twostep.engine.engine import Busy, Prepared, StepResult
+from twostep.node.bypass import Patience
 from twostep.node.control import block_ledger
 from twostep.node.description import NodeLedger
 from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Outcome
-from twostep.node.waiting_queue import WaitingQueue
+from twostep.node.waiting_queue import Tried, WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_runner import LegRunner
 from twostep.prefill_node.parts import Parts
@@ -29,8 +30,10 @@ WAITS_FOR_OTHERS = frozenset({Phase.SENDING, Phase.AWAITING_ANSWER})
 class Legs:
     """Every leg until its blocks are free. A later attempt of the same request waits for the earlier one's end."""
 
-    def __init__(self, parts: Parts, max_queued: int) -> None:
-        self.waiting: WaitingQueue[PrefillLeg] = WaitingQueue(self._try_admit, parts.clock)
+    def __init__(self, parts: Parts, max_queued: int, patience: Patience) -> None:
+        self.waiting: WaitingQueue[PrefillLeg] = WaitingQueue(
+            self._try_admit, parts.clock, patience, on_bypass=parts.metrics.queue_bypasses.inc
+        )
         self.leg_runner = LegRunner(parts, on_over=self._over)
         self._parts = parts
         self._max_queued = max_queued
@@ -47,10 +50,10 @@ class Legs:
     def of(self, request: RequestId) -> list[PrefillLeg]:
         return [leg for leg in self if leg.request_id == request]
 
-    def begin(self, order: PrefillOrder) -> PrefillLeg:
+    def begin(self, order: PrefillOrder, prepared: Prepared) -> PrefillLeg:
         """Queue a new leg and run it. Raises StaleLeg when a later attempt is here, QueueFull when the queue is full."""
         self._require_place(order)
-        leg = PrefillLeg(order, self._parts.clock)
+        leg = PrefillLeg(order, prepared, self._parts.clock)
         for earlier in self.of(leg.request_id):
             earlier.stop(StaleLeg(f"request {leg.request_id}: attempt {leg.id.attempt} has come"))
         self._legs[leg.request_id, leg.id.attempt] = leg
@@ -144,24 +147,30 @@ class Legs:
         for leg in self:
             if now > leg.deadline:
                 leg.stop(DeadlineExceeded(f"request {leg.request_id} has run out of time"))
-            elif leg.phase in WAITS_FOR_OTHERS and now - leg.since > timers.progress_s:
+            elif leg.phase in WAITS_FOR_OTHERS and leg.idle_s() > timers.progress_s:
                 leg.stop(TransferTimeout(f"request {leg.request_id}: {leg.phase} for {timers.progress_s:g} s"))
 
-    def _try_admit(self, leg: PrefillLeg) -> bool:
+    def _try_admit(self, leg: PrefillLeg) -> Tried:
         if leg.is_stopped:
-            return True
+            return Tried.GONE
         if self._parts.engine.knows(leg.request_id):
-            return False
+            return Tried.NOT_YET
         try:
-            leg.reservation = self._parts.engine.reserve(leg.order.request, growth_tokens=0)
-        except Busy:
-            return False
+            leg.reservation = self._parts.engine.take(leg.prepared)
+        except Busy as busy:
+            return self._lacks(leg, busy)
         except ServingError as error:
             leg.stop(error)
-            return True
+            return Tried.GONE
         self._parts.metrics.cached_tokens.inc(leg.reservation.cached_tokens)
         leg.admitted.set_result(leg.reservation)
-        return True
+        return Tried.ADMITTED
+
+    def _lacks(self, leg: PrefillLeg, busy: Busy) -> Tried:
+        if busy.lacking != leg.lacking:
+            leg.lacking = busy.lacking
+            self._parts.metrics.preallocation_failures.labels(busy.lacking).inc()
+        return Tried.NO_ROOM
 
     def _over(self, leg: PrefillLeg) -> None:
         drained = leg.drained.result()
@@ -177,8 +186,15 @@ class Legs:
         if any(leg.id.attempt >= attempt for leg in self.of(request)):
             raise StaleLeg(f"request {request}: attempt {attempt} or a later one is here already")
         if len(self.waiting) >= self._max_queued:
-            wait_s = self.waiting.estimate_s(len(self.waiting))
+            wait_s = self._wait_s(order)
             raise QueueFull(f"{len(self.waiting)} requests wait at {self._parts.node} already", retry_after_s=wait_s or None)
+
+    def _wait_s(self, order: PrefillOrder) -> float | None:
+        """Return in how many seconds there will be room for one more behind all who wait, by the measured pace."""
+        engine = self._parts.engine
+        num_tokens = [len(leg.order.request.tokens) for leg in self.waiting] + [len(order.request.tokens)]
+        num_blocks = sum(map(engine.runner.kv.layout.num_blocks, num_tokens))
+        return engine.supplies().blocks.wait_s(num_blocks)
 
 
 def _error_of(answer: Answer) -> ServingError:

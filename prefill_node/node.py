@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
@@ -14,6 +15,7 @@ from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.source_digests import SourceDigests
 from twostep.kv_transfer.transport import Transport
 from twostep.node.background import Background
+from twostep.node.bypass import Patience
 from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
@@ -23,6 +25,7 @@ from twostep.node.handoff_messages import Hello
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.sleep import note_sleep
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -55,6 +58,7 @@ class PrefillNode:
         channels: Channels | None = None,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
+        self._awake = clock = AwakeClock(clock, timers.max_gap_s)
         self._transport = transport
         self._channels = channels or Channels()
         self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock, threads=threads)
@@ -92,7 +96,7 @@ class PrefillNode:
             timers=timers,
             clock=clock,
         )
-        self.legs = Legs(self.parts, config.max_queued)
+        self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
@@ -147,6 +151,7 @@ class PrefillNode:
         """Look at every timer. Raises EngineFault when no more KV can be sent."""
         if fault := self._sender.fault:
             raise EngineFault(f"this node can send no more KV: {fault.message}") from fault
+        note_sleep(self._awake.tick(), self.parts.metrics)
         for router, requests in self.parts.leases.expire().items():
             for request in requests:
                 self.legs.stop(request, Cancelled(f"router {router} was silent for a whole lease"))
@@ -183,7 +188,7 @@ class PrefillNode:
         """Begin a leg. One that is refused must not begin later either: its abort may be told that it never wrote anything."""
         try:
             self._require_acceptable(order)
-            return self.legs.begin(order)
+            return self.legs.begin(order, self.parts.engine.prepare(order.request, growth_tokens=0))
         except ServingError:
             self.parts.record.refuse(order.ticket.leg, order.ticket.extent.generation)
             raise

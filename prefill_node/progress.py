@@ -36,7 +36,7 @@ class Progress:
                 self._parts.background.spawn(self._tell(node, legs))
 
     async def _tell(self, node: NodeRef, legs: list[PrefillLeg]) -> None:
-        told = [LegProgress(leg.id, leg.phase, leg.position) for leg in legs]
+        told = [LegProgress(leg.id, leg.phase, leg.position, leg.bytes_sent) for leg in legs]
         step = self._parts.engine.load().num_steps
         try:
             unknown = await self._parts.destinations.progress(node, self._parts.node, step, told)

@@ -105,14 +105,16 @@ class ProbeReply(_message.Message):
     def __init__(self, arrived: _Optional[bool] = ...) -> None: ...
 
 class LegProgress(_message.Message):
-    __slots__ = ("leg", "phase", "queue_position")
+    __slots__ = ("leg", "phase", "queue_position", "bytes_sent")
     LEG_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
     leg: _node_pb2.Leg
     phase: str
     queue_position: int
-    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., phase: _Optional[str] = ..., queue_position: _Optional[int] = ...) -> None: ...
+    bytes_sent: int
+    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., phase: _Optional[str] = ..., queue_position: _Optional[int] = ..., bytes_sent: _Optional[int] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
     __slots__ = ("source", "engine_step", "legs")

@@ -36,7 +36,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeDescription(_message.Message):
-    __slots__ = ("node", "role", "ready", "not_ready_reason", "model", "fingerprint", "geometry", "transport", "handoff_address", "num_blocks", "max_prompt_tokens", "version")
+    __slots__ = ("node", "role", "ready", "not_ready_reason", "model", "fingerprint", "geometry", "transport", "handoff_address", "num_blocks", "max_prompt_tokens", "version", "kernels")
     class FingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class NodeDescription(_message.Message):
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MAX_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
     node: NodeRef
     role: str
     ready: bool
@@ -68,7 +69,8 @@ class NodeDescription(_message.Message):
     num_blocks: int
     max_prompt_tokens: int
     version: str
-    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., role: _Optional[str] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., transport: _Optional[str] = ..., handoff_address: _Optional[str] = ..., num_blocks: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    kernels: str
+    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., role: _Optional[str] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., transport: _Optional[str] = ..., handoff_address: _Optional[str] = ..., num_blocks: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., version: _Optional[str] = ..., kernels: _Optional[str] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("node", "handoff_address")
@@ -191,7 +193,7 @@ class LedgerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class LedgerEntry(_message.Message):
-    __slots__ = ("owner", "phase", "age_s", "blocks", "landing_offset", "landing_bytes", "generation")
+    __slots__ = ("owner", "phase", "age_s", "blocks", "landing_offset", "landing_bytes", "generation", "attempt", "source", "destination", "cooldown_left_s", "writes_in_flight")
     OWNER_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +201,11 @@ class LedgerEntry(_message.Message):
     LANDING_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LANDING_BYTES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    WRITES_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     owner: str
     phase: str
     age_s: float
@@ -206,7 +213,12 @@ class LedgerEntry(_message.Message):
     landing_offset: int
     landing_bytes: int
     generation: int
-    def __init__(self, owner: _Optional[str] = ..., phase: _Optional[str] = ..., age_s: _Optional[float] = ..., blocks: _Optional[_Iterable[int]] = ..., landing_offset: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    attempt: int
+    source: str
+    destination: str
+    cooldown_left_s: float
+    writes_in_flight: int
+    def __init__(self, owner: _Optional[str] = ..., phase: _Optional[str] = ..., age_s: _Optional[float] = ..., blocks: _Optional[_Iterable[int]] = ..., landing_offset: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., generation: _Optional[int] = ..., attempt: _Optional[int] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ..., cooldown_left_s: _Optional[float] = ..., writes_in_flight: _Optional[int] = ...) -> None: ...
 
 class LedgerReply(_message.Message):
     __slots__ = ("node", "total_blocks", "free_blocks", "cached_blocks", "referenced_blocks", "orphaned_blocks", "landing_bytes", "landing_free_bytes", "entries")

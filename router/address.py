@@ -1,4 +1,4 @@
-"""Tells where the router listens: in the log, and to whoever waits for a file."""
+"""Addresses, as `host:port`: what one has to look like, and telling where the router listens."""
 
 import logging
 import socket
@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from twostep.core.address_file import write_address_file
+from twostep.core.errors import ConfigError
+from twostep.core.host_port import join_host_port
 
 log = logging.getLogger(__name__)
 
 
 def address_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host_port(host, port)
 
 
 def tell_addresses(addresses: Mapping[str, str], path: Path | None) -> None:
@@ -20,3 +22,10 @@ def tell_addresses(addresses: Mapping[str, str], path: Path | None) -> None:
     log.info("router listens", extra=dict(addresses))
     if path:
         write_address_file(path, addresses)
+
+
+def require_host_and_port(address: str) -> None:
+    """Raise ConfigError unless `address` is a `host:port`."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"node address {address!r}: expected host:port")

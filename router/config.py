@@ -5,8 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from twostep.core.certificates import FrontTlsConfig, TlsConfig
 from twostep.core.config import config
-from twostep.core.errors import ConfigError
+from twostep.router.discovery.config import DiscoveryConfig
 from twostep.router.model_folder import is_fake
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,8 +26,16 @@ class RouterConfig:
     """Addresses of prefill nodes, `host:port`."""
     decode: tuple[str, ...] = ()
     """Addresses of decode nodes, `host:port`."""
+    discovery: DiscoveryConfig = DiscoveryConfig()
+    """Another way to find the nodes than these two lists."""
+    max_peers: Count = 64
+    """How many nodes of the other pool each node is told of, the nearest first; some are told of a few more."""
     allow_decode_alone: bool = False
     """Whether a decode node may also compute the prompt when no prefill node can be had; counted as a bypass."""
+    tls: TlsConfig | None = None
+    """Certificates with which routers and nodes prove that they belong together; without, nodes are called in plain text."""
+    front_tls: FrontTlsConfig | None = None
+    """The certificate that clients are shown at both front doors; without, they are served in plain text."""
     router_id: str = ""
     """This router's name towards nodes, by default the host's; a random part is added at every start."""
     host: str = "127.0.0.1"
@@ -59,6 +68,10 @@ class RouterConfig:
     """How long a request that has lost a node waits for another one to be ready, before it fails."""
     max_attempts: Count = 5
     """How many times one request may be placed, the first included."""
+    retry_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """New attempts that requests may have together, as a share of all requests; losing a node counts for nothing."""
+    retry_reserve: Count = 64
+    """New attempts that are possible at once, and every minute, whatever that share is."""
     max_in_flight: Count = 1024
     """Requests served at once; one more is refused with 429."""
     max_body_bytes: Count = 4 << 20
@@ -81,15 +94,3 @@ class RouterConfig:
     def model_name(self) -> str:
         """The name that clients use."""
         return self.served_model_name or ("fake" if is_fake(self.model) else Path(self.model).name)
-
-
-def check(config: RouterConfig) -> None:
-    """Raise ConfigError when the configuration can never serve a request."""
-    if not config.decode:
-        raise ConfigError("decode: expected at least one decode node's host:port, found none")
-    if not config.prefill and not config.allow_decode_alone:
-        raise ConfigError("prefill: expected at least one prefill node's host:port, or allow_decode_alone=true")
-    for address in (*config.prefill, *config.decode):
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"node address {address!r}: expected host:port")

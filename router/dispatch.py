@@ -1,10 +1,12 @@
 """Runs requests on the nodes of one pool, each under its absolute deadline."""
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Protocol
 
-from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode
+from twostep.core.clock import Clock
+from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
 from twostep.router.bill import Timeline
@@ -15,6 +17,7 @@ from twostep.router.metrics import Metrics
 from twostep.router.node_pool import NodePool
 from twostep.router.placement import Avoid, Placement, choose_pair
 from twostep.router.request_state import RequestState
+from twostep.router.retry_budget import RetryBudget
 from twostep.router.run import OnTokens, Outcome, Run
 
 
@@ -31,14 +34,16 @@ class Dispatch(Protocol):
 class Dispatcher:
     """The real one."""
 
-    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics) -> None:
+    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics, clock: Clock = time.monotonic) -> None:
         self._pool = pool
         self._config = config
         self._metrics = metrics
+        self._budget = RetryBudget(config.retry_share, config.retry_reserve, clock)
         self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
 
     async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
         deadline = arrived + timeout_s
+        self._budget.note_request()
         inbox = Inbox(self._config.max_buffered_tokens)
         state = RequestState(request, max_attempts=self._config.max_attempts)
         times = Timeline(arrived)
@@ -63,6 +68,9 @@ class Dispatcher:
                 return await self._first_placement(keep, avoid)
         except TimeoutError:
             return self.place(keep, avoid)
+
+    def may_retry(self, error: ServingError) -> bool:
+        return self._budget.take(error)
 
     def forbid(self, prefill: NodeRef, decode: NodeRef) -> None:
         known = {description.ref for role in ("prefill", "decode") for description in self._pool.described(role)}

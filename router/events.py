@@ -11,11 +11,11 @@ from twostep.core.ticket import Ticket
 
 @dataclass(frozen=True, slots=True)
 class ReserveQueued:
-    """D has put the request in its queue."""
+    """D has put the request in its queue. `estimate_s` is None while D does not know its own pace."""
 
     attempt: int
     position: int
-    estimate_s: float
+    estimate_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

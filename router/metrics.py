@@ -12,9 +12,10 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = self._counter("requests", "Requests by outcome: finish reason, ok or error code", "outcome")
-        self.in_flight = Gauge("twostep_router_in_flight_requests", "Requests being served", registry=self.registry)
+        self.in_flight = self._gauge("in_flight_requests", "Requests being served")
         self.bypass = self._counter("bypass", "Requests placed on a decode node alone", "reason")
         self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")
+        self.retries_refused = self._counter("retries_refused", "New attempts that the budget did not allow, by error", "code")
         self.ignored = self._counter("ignored_messages", "Messages of nodes that were not taken", "why")
         self.missing_bills = self._counter("missing_bills", "Answers that ended before the node's last word", "node")
         self.connections_ended = self._counter("connections_ended", "Connections ended because of their client", "why")
@@ -23,14 +24,16 @@ class Metrics:
         self.completion_tokens = self._counter("completion_tokens", "Tokens answered")
         self.ttft = self._histogram("time_to_first_token_seconds", "From a request's arrival to its first token", SECONDS)
         self.tpot = self._histogram("time_per_output_token_seconds", "Mean over one answer, without its first", TOKEN_SECONDS)
-        self.node_ready = Gauge(
-            "twostep_router_node_ready", "Whether requests may be placed there", ["address", "role"], registry=self.registry
+        self.node_ready = self._gauge("node_ready", "Whether requests may be placed there", "address", "role")
+        self.nodes = self._gauge("nodes", "Nodes that discovery names, or that still finish what they have", "role")
+        self.discovery_stale = self._gauge(
+            "discovery_stale_seconds", "For how long nobody could confirm which nodes there are; 0 while somebody can"
         )
-        self.pairs = Gauge(
-            "twostep_router_pairs",
+        self.discovery_failures = self._gauge("discovery_failures", "Failed attempts to find out, since the router started")
+        self.pairs = self._gauge(
+            "pairs",
             "Prefill and decode nodes that know each other, by state; requests are placed on proven pairs only",
-            ["state"],
-            registry=self.registry,
+            "state",
         )
 
     def render(self) -> bytes:
@@ -38,6 +41,9 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"twostep_router_{name}_total", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"twostep_router_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"twostep_router_{name}", text, buckets=buckets, registry=self.registry)

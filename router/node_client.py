@@ -153,6 +153,7 @@ def _description(wire: pb.NodeDescription) -> NodeDescription:
         handoff_address=wire.handoff_address,
         max_prompt_tokens=wire.max_prompt_tokens,
         version=wire.version,
+        kernels=wire.kernels,
     )
 
 
@@ -184,7 +185,8 @@ def _peer_state(wire: pb.PeerState) -> PeerState:
 
 def _reserve_event(attempt: int, wire: pb.ReserveEvent) -> ReserveQueued | Reserved:
     if wire.HasField("queued"):
-        return ReserveQueued(attempt, wire.queued.position, wire.queued.estimate_s)
+        queued = wire.queued
+        return ReserveQueued(attempt, queued.position, queued.estimate_s if queued.HasField("estimate_s") else None)
     granted = wire.granted
     return Reserved(attempt, ticket_from_pb(granted.ticket) if granted.HasField("ticket") else None, granted.cached_tokens)
 

@@ -7,9 +7,10 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from twostep.core.clock import Clock
-from twostep.core.errors import NodeUnavailable, ServingError
+from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
+from twostep.router.discovery.member import Member, Role
 from twostep.router.events import Event, NodeLost, StreamEvent
 from twostep.router.node_client import Beat, NodeClient
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
@@ -31,12 +32,12 @@ class LiveRequest:
 
 
 class NodeConnection:
-    """`run` keeps the connection for ever; everything else only reads what it has learnt."""
+    """`run` keeps the connection; everything else only reads what it has learnt."""
 
     def __init__(
         self,
         client: NodeClient,
-        role: str,
+        member: Member,
         config: RouterConfig,
         peers: Callable[[], list[Peer]],
         *,
@@ -44,10 +45,13 @@ class NodeConnection:
         on_change: Callable[[], None],
     ) -> None:
         self.client = client
-        self.role = role
+        self.member = member
         self.description: NodeDescription | None = None
         self.status: NodeStatus | None = None
-        self.trouble = "not reached yet"
+        self._trouble = "not reached yet"
+        self._retired = ""
+        """Why nothing more is placed here, whatever the node itself says."""
+        self._may_end = asyncio.Event()
         self._config = config
         self._peers = peers
         self._clock = clock
@@ -65,9 +69,22 @@ class NodeConnection:
         self._stream_broken_at: float | None = clock()
 
     @property
+    def role(self) -> Role:
+        return self.member.role
+
+    @property
+    def trouble(self) -> str:
+        """Why no requests may be placed here now; empty when they may."""
+        return self._retired or self._trouble
+
+    @property
     def is_ready(self) -> bool:
         """Whether requests may be placed here now."""
         return not self.trouble
+
+    @property
+    def is_retired(self) -> bool:
+        return bool(self._retired)
 
     @property
     def live(self) -> frozenset[RequestId]:
@@ -96,12 +113,32 @@ class NodeConnection:
         self._unknown.pop(request, None)
         known = self._requests.pop(request, None)
         self._load -= known.weight if known else 0
+        self._may_end.set()
+
+    def retire(self, reason: str) -> None:
+        """Place nothing more here, and let `run` end when nothing that lives here is left."""
+        if not self._retired:
+            log.info("node retired", extra={"node": self.client.address, "reason": reason})
+            self._retired = reason
+            self._may_end.set()
+            self._on_change()
+
+    def welcome(self, member: Member) -> None:
+        """Take up what is now said of this node: that it stays, and where it runs."""
+        self.member, self._retired = member, ""
+        self._on_change()
 
     async def run(self) -> None:
+        """Keep the connection until the node is retired and nothing lives here any more."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_beating(), name=f"heartbeat {self.client.address}")
+            work = [tasks.create_task(self._keep_beating(), name=f"heartbeat {self.client.address}")]
             if self.role == "decode":
-                tasks.create_task(self._keep_streaming(), name=f"tokens {self.client.address}")
+                work.append(tasks.create_task(self._keep_streaming(), name=f"tokens {self.client.address}"))
+            while not self._retired or self._requests or self._expected:
+                await self._may_end.wait()
+                self._may_end.clear()
+            for task in work:
+                task.cancel()
 
     async def _keep_beating(self) -> None:
         while True:
@@ -140,6 +177,8 @@ class NodeConnection:
     def _learn(self, description: NodeDescription) -> None:
         if description.role != self.role:
             raise NodeUnavailable(f"{self.client.address} is a {description.role} node, configured as {self.role}")
+        if self.member.id and self.member.id != description.ref.id:
+            raise NodeUnavailable(f"{self.client.address} is {description.ref.id}, expected {self.member.id}")
         if self.description and self.description.ref != description.ref:
             self._lose(f"it has been replaced by {description.ref}")
             self._told = ([], float("-inf"))
@@ -216,8 +255,9 @@ class NodeConnection:
         ref = self.description.ref
         log.warning("node lost", extra={"node": str(ref), "requests": len(self._requests), "reason": reason})
         requests, self._requests, self._load = self._requests, {}, 0
+        self._may_end.set()
         for live in requests.values():
-            live.put(NodeLost(ref, NodeUnavailable(f"{ref} is lost: {reason}")))
+            live.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""
@@ -229,8 +269,8 @@ class NodeConnection:
             self._note_trouble("")
 
     def _note_trouble(self, trouble: str) -> None:
-        has_turned = bool(trouble) != bool(self.trouble)
-        self.trouble = trouble
+        has_turned = bool(trouble) != bool(self._trouble)
+        self._trouble = trouble
         if has_turned:
             log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
             self._on_change()

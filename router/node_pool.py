@@ -5,17 +5,20 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
 from twostep.core.clock import Clock
 from twostep.core.errors import ServingError
 from twostep.core.ids import NodeRef, RequestId, RouterId
+from twostep.proto.security import security_of
 from twostep.router.config import RouterConfig
+from twostep.router.discovery.member import Discovery, Member, Role
 from twostep.router.node_client import NodeClient
 from twostep.router.node_connection import NodeConnection
 from twostep.router.node_view import NodeDescription, Peer, PeerState
+from twostep.router.peering import Peering
 from twostep.router.placement import Pool
 
 log = logging.getLogger(__name__)
@@ -29,56 +32,109 @@ def new_router_id(config: RouterConfig) -> RouterId:
 
 
 class NodePool:
-    """An async context: inside it every node is kept connected."""
+    """An async context: inside it every node that `discovery` names is kept connected.
+
+    A node that is no longer named gets no more requests; its connection ends when it has none left, or is lost with them.
+    """
 
     def __init__(
         self,
         config: RouterConfig,
+        discovery: Discovery,
         *,
         clock: Clock = time.monotonic,
-        new_client: Callable[[str, RouterId], NodeClient] = NodeClient,
+        new_client: Callable[[str, RouterId], NodeClient] | None = None,
     ) -> None:
+        self.discovery = discovery
+        self._config = config
+        self._clock = clock
+        self._new_client = new_client or _client_factory(config)
+        self._router = new_router_id(config)
         self._tasks = asyncio.TaskGroup()
+        self._following: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        router = new_router_id(config)
-
-        def connect(address: str, role: str) -> NodeConnection:
-            peers = self._decode_peers if role == "prefill" else self._prefill_peers
-            client = new_client(address, router)
-            return NodeConnection(client, role, config, peers, clock=clock, on_change=self._note_change)
-
-        self._prefill = [connect(address, "prefill") for address in config.prefill]
-        self._decode = [connect(address, "decode") for address in config.decode]
-        self._connections: list[asyncio.Task[None]] = []
+        self._nodes: dict[Member, NodeConnection] = {}
+        self._connections: dict[Member, asyncio.Task[None]] = {}
+        self._peering = Peering(config.max_peers)
 
     @property
-    def nodes(self) -> list[NodeConnection]:
-        return [*self._prefill, *self._decode]
+    def nodes(self) -> Collection[NodeConnection]:
+        return self._nodes.values()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
-        self._connections = [self._tasks.create_task(node.run()) for node in self.nodes]
+        self._following = self._tasks.create_task(self._follow_discovery())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for connection in self._connections:
-            connection.cancel()
+        for task in (self._following, *self._connections.values()):
+            if task:
+                task.cancel()
         await self._tasks.__aexit__(kind, error, trace)
-        for node in self.nodes:
+
+    async def _follow_discovery(self) -> None:
+        async for members in self.discovery.changes():
+            self._update(members)
+
+    def _update(self, members: Sequence[Member]) -> None:
+        named = {member: member for member in members}
+        for known in [known for known in self._nodes if known not in named]:
+            self._nodes[known].retire("it is no longer there")
+            self._peering.remove(known)
+        for member in named.values():
+            self._meet(member)
+
+    def _meet(self, member: Member) -> None:
+        """Connect to a node that is new, and take up what has changed about one that is not."""
+        if member not in self._nodes:
+            self._connect(member)
+        node = self._nodes[member]
+        if member.is_leaving:
+            node.retire("it was told to leave")
+            self._peering.remove(member)
+        elif node.is_retired or node.member.place != member.place:
+            node.welcome(member)
+            self._peering.add(member)
+
+    def _connect(self, member: Member) -> None:
+        log.info("a node is named", extra={"role": member.role, "address": member.address, "node_id": member.id})
+        node = NodeConnection(
+            self._new_client(member.address, self._router),
+            member,
+            self._config,
+            lambda: self._peers_of(member),
+            clock=self._clock,
+            on_change=lambda: self._note_change(member),
+        )
+        self._nodes[member] = node
+        self._peering.add(member)
+        self._connections[member] = self._tasks.create_task(self._keep(member, node))
+
+    async def _keep(self, member: Member, node: NodeConnection) -> None:
+        try:
+            await node.run()
+            # It may have been named again while its connection ended.
+            while not node.is_retired:
+                await node.run()
+        finally:
+            del self._nodes[member], self._connections[member]
             await node.client.close()
+        log.info("a node is gone", extra={"role": member.role, "address": member.address, "node_id": member.id})
 
     def ready(self) -> Pool:
         """Return the nodes that requests may be placed on now."""
         return Pool(
-            [node.view() for node in self._prefill if node.is_ready], [node.view() for node in self._decode if node.is_ready]
+            [node.view() for node in self._of("prefill") if node.is_ready],
+            [node.view() for node in self._of("decode") if node.is_ready],
         )
 
-    def _note_change(self) -> None:
+    def _note_change(self, member: Member) -> None:
         self._changed.set()
-        for node in self.nodes:
-            node.wake()
+        self._nodes[member].wake()
+        for peer in self._peering.peers_of(member):
+            self._nodes[peer].wake()
 
     async def change(self) -> None:
         """Wait until something has been heard of a node."""
@@ -89,15 +145,15 @@ class NodePool:
         """Return the connection to this life of the node; None when it has ended."""
         return next((node for node in self.nodes if node.description and node.description.ref == ref), None)
 
-    def described(self, role: str) -> list[NodeDescription]:
-        return [node.description for node in self.nodes if node.role == role and node.description]
+    def described(self, role: Role) -> list[NodeDescription]:
+        return [node.description for node in self._of(role) if node.description]
 
     def proven_pairs(self) -> list[tuple[NodeRef, NodeRef, PeerState]]:
         """Return the ready pairs between which bytes have really moved."""
         decode = {node.ref for node in self.ready().decode}
         return [
             (node.description.ref, peer, state)
-            for node in self._prefill
+            for node in self._of("prefill")
             if node.is_ready and node.description and node.status
             for peer, state in node.status.peers.items()
             if state.is_proven and peer in decode
@@ -114,13 +170,14 @@ class NodePool:
         except ServingError as error:
             log.warning("cancel failed", extra={"request": request, "node": node.client.address, "reason": error.message})
 
-    def _prefill_peers(self) -> list[Peer]:
-        return _peers(self._prefill)
+    def _of(self, role: Role) -> list[NodeConnection]:
+        return [node for node in self._nodes.values() if node.role == role]
 
-    def _decode_peers(self) -> list[Peer]:
-        return _peers(self._decode)
+    def _peers_of(self, member: Member) -> list[Peer]:
+        known = [self._nodes[peer].description for peer in self._peering.peers_of(member)]
+        return [Peer(description.ref, description.handoff_address) for description in known if description]
 
 
-def _peers(nodes: list[NodeConnection]) -> list[Peer]:
-    known = [node.description for node in nodes if node.description]
-    return [Peer(description.ref, description.handoff_address) for description in known]
+def _client_factory(config: RouterConfig) -> Callable[[str, RouterId], NodeClient]:
+    security = security_of(config.tls)
+    return lambda address, router: NodeClient(address, router, security.open_channel)

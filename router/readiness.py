@@ -31,8 +31,18 @@ class Readiness:
                 {"prefill": str(p), "decode": str(d), "path": state.path, "bytes_per_s": state.bytes_per_s}
                 for p, d, state in pairs
             ],
+            "discovery": {
+                "source": self._pool.discovery.source,
+                "stale_s": self._pool.discovery.freshness.stale_s,
+                "trouble": self._pool.discovery.freshness.trouble,
+            },
             "nodes": [_node_report(node) for node in self._pool.nodes],
         }
+
+    def versions(self) -> list[dict[str, str]]:
+        """Return what runs on each node that has told."""
+        known = [node.description for node in self._pool.nodes if node.description]
+        return [{"node": str(n.ref), "role": n.role, "version": n.version, "kernels": n.kernels} for n in known]
 
     def limits(self) -> ModelLimits:
         """Return what the ready decode nodes can take. Raises NoReadyNode."""
@@ -46,6 +56,12 @@ class Readiness:
         )
 
     def update(self, metrics: Metrics) -> None:
+        # Nodes come and go: what was said of those that are gone would be said for ever.
+        metrics.node_ready.clear()
+        for role in ("prefill", "decode"):
+            metrics.nodes.labels(role).set(sum(node.role == role for node in self._pool.nodes))
+        metrics.discovery_stale.set(self._pool.discovery.freshness.stale_s)
+        metrics.discovery_failures.set(self._pool.discovery.freshness.num_failures)
         for node in self._pool.nodes:
             metrics.node_ready.labels(node.client.address, node.role).set(node.is_ready)
         pairs = Counter(state for node in self._pool.nodes if node.role == "prefill" for state in _peer_states(node))

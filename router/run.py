@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded
+from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import FinishReason, Request
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
@@ -33,6 +33,9 @@ class Nodes(Protocol):
 
     async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
         """The same, for a request that has lost a node: wait a moment for another to be ready. Raises NoReadyNode."""
+
+    def may_retry(self, error: ServingError) -> bool:
+        """Return whether one more attempt is allowed after `error`, and count it as made."""
 
     def forbid(self, prefill: NodeRef, decode: NodeRef) -> None:
         """Never form this pair again, for any request."""
@@ -130,7 +133,13 @@ class Run:
         await self._legs.reserve(self._state.attempt, placement, tuple(self._state.tokens))
 
     async def _recover(self, retry: Retry) -> None:
-        """Start a new attempt from the accepted tokens. Raises the error that made it necessary when no node is left."""
+        """Start a new attempt from the accepted tokens.
+
+        Raises the error that made it necessary when no node is left, or the router's budget is spent.
+        """
+        if not self._nodes.may_retry(retry.error):
+            self._metrics.retries_refused.labels(retry.error.code).inc()
+            raise retry.error
         failed = self._state.placement
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})

@@ -5,12 +5,15 @@ import time
 
 from starlette.types import ASGIApp
 
+from twostep.core.certificates import CertificateFiles
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
+from twostep.router.awake import awake_clock
 from twostep.router.body import BodyReader
 from twostep.router.completions import Completions
-from twostep.router.config import RouterConfig, check
+from twostep.router.config import RouterConfig
+from twostep.router.discovery.choose import choose_discovery
 from twostep.router.dispatch import Dispatcher
 from twostep.router.generation import Generator
 from twostep.router.grpc_api import ServingService
@@ -30,22 +33,28 @@ from twostep.router.tokenizer import load_tokenizer
 
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
-    check(config)
+    discovery = choose_discovery(config)
     tokenizer = load_tokenizer(config.model)
+    front = config.front_tls
+    certificate = CertificateFiles(front.certificate, front.key) if front else None
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
     with listen(config.host, config.port) as listener:
-        async with open_renderer(config.model, config.chat_template) as renderer, NodePool(config) as pool:
+        async with (
+            open_renderer(config.model, config.chat_template) as renderer,
+            awake_clock() as clock,
+            NodePool(config, discovery, clock=clock) as pool,
+        ):
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             generator = Generator(model, Dispatcher(pool, config, metrics), metrics, timeout_s=config.request_timeout_s)
             posted = endpoints(model, generator, admission, metrics, config)
             app = build_app(posted, Pages(model, readiness, metrics, started=started), config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
-            async with grpc_door(config, service, readiness) as door, asyncio.TaskGroup() as doors:
+            async with grpc_door(config, service, readiness, certificate) as door, asyncio.TaskGroup() as doors:
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)
-                doors.create_task(run_http(new_http_server(app, config, metrics), listener, stop, admission))
+                doors.create_task(run_http(new_http_server(app, config, metrics, certificate), listener, stop, admission))
                 doors.create_task(door.serve(stop, admission, drain_s=config.drain_s))
 
 

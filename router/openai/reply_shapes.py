@@ -145,8 +145,18 @@ class HealthReply(BaseModel):
     status: Literal["ok"]
 
 
+class NodeVersion(BaseModel):
+    """`kernels` tells what computes there: compiled kernels, or torch, and why it stands in for them where it does."""
+
+    node: str
+    role: str
+    version: str
+    kernels: str
+
+
 class VersionReply(BaseModel):
     version: str
+    nodes: list[NodeVersion]
 
 
 class PairReport(BaseModel):
@@ -166,8 +176,15 @@ class NodeReport(BaseModel):
     peers: dict[str, str]
 
 
+class DiscoveryReport(BaseModel):
+    source: str
+    stale_s: float
+    trouble: str
+
+
 class ReadyReply(BaseModel):
     ready: bool
     proven_pairs: int
     pairs: list[PairReport]
+    discovery: DiscoveryReport
     nodes: list[NodeReport]

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from twostep.cli.node_client import fetch_ledger
 from twostep.core.errors import ServingError
+from twostep.tests.chaos.network import INTERFACE, Network
 from twostep.tests.chaos.programs import Program
 from twostep.tests.chaos.questions import Question, Stream
 from twostep.tests.chaos.waiting import until
@@ -43,6 +43,7 @@ ROUTER: Settings = {
 DEADLINE_S = 35.0
 """No stream may last longer, whatever happens: the requests' own deadline and some room."""
 BASELINE_S = 15.0
+SETTLE_S = 20.0
 
 
 @dataclass(slots=True)
@@ -69,15 +70,15 @@ class Town:
                 listening.create_task(stream.listen(self.clients[router]))
             yield streams
 
-    async def settled(self, *, within_s: float = 20.0) -> None:
-        """Wait until every router sees every node ready and knows that bytes have moved between all pairs."""
-        num_pairs = len(self.prefill) * len(self.decode)
+    async def settled(self, *, num_pairs: int = 0) -> None:
+        """Wait until every router knows that bytes have moved between so many pairs of ready nodes, by default all."""
+        num_pairs = num_pairs or len(self.prefill) * len(self.decode)
 
         async def missing() -> str:
             reports = [await ready_report(client) for client in self.clients]
             return str(reports) if any(report.get("proven_pairs") != num_pairs for report in reports) else ""
 
-        await until(missing, within_s=within_s)
+        await until(missing, within_s=SETTLE_S)
 
     async def at_baseline(self) -> None:
         """Wait until no node holds anything for anybody; no block may be an orphan at any moment."""
@@ -132,19 +133,23 @@ def counted(node: Program, metric: str, **labels: str) -> float:
     return sum(sample.value for sample in samples if sample.name == metric and labels.items() <= sample.labels.items())
 
 
-def node_program(role: str, number: int, folder: Path, settings: Settings, *, module: str = "", **how: Any) -> Program:
-    """Return a node that is not started yet; `module` is a test's own program for it."""
-    name = f"{role[0]}{number}"
-    own = {**NODE, **(DECODE if role == "decode" else {}), "node_id": name, **settings}
-    return Program(name, module or f"twostep.{role}_node", folder, own, **how)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where programs run: each on a machine of its own in `network`, or all on this one. `environment` is added to theirs."""
 
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    network: Network | None = None
 
-def router_program(
-    number: int, folder: Path, prefill: Sequence[Program], decode: Sequence[Program], settings: Settings
-) -> Program:
-    told = {"prefill": prefill, "decode": decode}
-    nodes = {role: f"[{','.join(node.addresses['grpc'] for node in nodes)}]" for role, nodes in told.items()}
-    return Program(f"r{number}", "twostep.router", folder, {**ROUTER, **nodes, "router_id": f"r{number}", **settings})
+    def program(self, name: str, module: str, settings: Settings) -> Program:
+        if self.network is None:
+            return Program(name, module, self.folder, settings, environment=self.environment)
+        self.network.add(name)
+        host = {"host": self.network.address_of(name)}
+        # Machines share no memory, and their KV has only this network to cross.
+        environment = {**self.environment, "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE}
+        inside = self.network.inside(name)
+        return Program(name, module, self.folder, {**settings, **host}, inside=inside, environment=environment)
 
 
 @contextmanager
@@ -169,23 +174,31 @@ async def town(
     router: Settings | None = None,
     modules: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    network: Network | None = None,
 ) -> AsyncIterator[Town]:
     """Start everything and wait until bytes have moved between all pairs. `modules` are a test's own programs, by role."""
+    place = Place(folder, environment or {}, network)
 
-    def nodes(role: str, count: int, settings: Settings | None) -> list[Program]:
-        how = {"module": (modules or {}).get(role, ""), "environment": environment}
-        return [node_program(role, number, folder, settings or {}, **how) for number in range(count)]
+    def nodes(role: str, count: int, settings: Settings) -> list[Program]:
+        module = (modules or {}).get(role, f"twostep.{role}_node")
+        names = [f"{role[0]}{number}" for number in range(count)]
+        return [place.program(name, module, {**settings, "node_id": name}) for name in names]
 
-    here = Town(nodes("prefill", num_prefill, prefill), nodes("decode", num_decode, decode))
+    here = Town(
+        nodes("prefill", num_prefill, {**NODE, **(prefill or {})}),
+        nodes("decode", num_decode, {**NODE, **DECODE, **(decode or {})}),
+    )
     started = here.nodes
     with ended_at_last(started):
         for node in here.nodes:
             node.start()
         for node in here.nodes:
             await node.listening()
-        here.routers = [
-            router_program(number, folder, here.prefill, here.decode, router or {}) for number in range(num_routers)
-        ]
+        told = {"prefill": here.prefill, "decode": here.decode}
+        addresses = {role: f"[{','.join(node.addresses['grpc'] for node in nodes)}]" for role, nodes in told.items()}
+        for name in [f"r{number}" for number in range(num_routers)]:
+            settings = {**ROUTER, **addresses, "router_id": name, **(router or {})}
+            here.routers.append(place.program(name, "twostep.router", settings))
         started += here.routers
         for program in here.routers:
             await program.restart()

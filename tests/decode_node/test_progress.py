@@ -13,10 +13,14 @@ from twostep.decode_node.progress import ProgressWatch, Sign, is_progress
         (Sign("computing", 0, 7), Sign("computing", 0, 7), False),
         (Sign("computing", 0, 7), Sign("sending", 0, 7), True),
         (Sign("sending", 0, 7), Sign("sending", 0, 9), False),
+        (Sign("sending", 0, 7, 100), Sign("sending", 0, 7, 101), True),
+        (Sign("sending", 0, 7, 100), Sign("sending", 0, 8, 100), False),
         (Sign("awaiting_answer", 0, 7), Sign("awaiting_answer", 0, 9), False),
     ],
 )
-def test_queueing_is_progress_and_computing_needs_a_step(before: Sign | None, now: Sign, expected: bool) -> None:
+def test_queueing_is_progress_computing_needs_a_step_and_sending_needs_bytes(
+    before: Sign | None, now: Sign, expected: bool
+) -> None:
     assert is_progress(before, now) is expected
 
 

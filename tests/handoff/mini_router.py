@@ -64,6 +64,10 @@ class MiniRouter:
         while not await self._is_proven():  # noqa: ASYNC110 - the node is asked over gRPC, as the real router does
             await asyncio.sleep(0.001)
 
+    async def name_decode_node(self) -> None:
+        """Tell P once more that D lives."""
+        await self.prefill_node.node.Peers(self._peers(self.d))
+
     async def collect(self) -> None:
         """Read the token stream until it ends."""
         async for batch in self.decode_node.decode.Tokens(pb.TokensRequest(router=NAME)):

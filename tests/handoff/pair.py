@@ -27,6 +27,7 @@ from twostep.tests.handoff.clock import ManualClock
 from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.mini_router import MiniRouter, Stubs
 
+STEP_S = 1.0
 N = TypeVar("N")
 
 
@@ -40,8 +41,16 @@ class Pair:
     clock: ManualClock
 
     def tick(self, advance_s: float = 0.0) -> None:
-        """Let time pass and both nodes look at their timers."""
-        self.clock.advance(advance_s)
+        """Let time pass and both nodes look at their timers, as often as they do when nothing stops them."""
+        left_s = advance_s
+        while left_s > 0:
+            self.clock.advance(min(left_s, STEP_S))
+            left_s -= STEP_S
+            self._look()
+        if not advance_s:
+            self._look()
+
+    def _look(self) -> None:
         self.prefill.tick()
         self.decode.tick()
 

@@ -109,7 +109,7 @@ async def test_a_node_that_cannot_start_says_why_in_one_line() -> None:
             ("prefill", "engine.kv_bytes=100000000000000"): "engine.kv_bytes: this machine cannot give 100000000000000 bytes",
             ("decode", "landing_bytes=100000000000000"): "landing_bytes: this machine cannot give 100000000000000 bytes",
             ("decode", "landing_bytes=10000"): "landing_bytes * landing_share = 5000 holds no block",
-            ("decode", "growth_tokens=100000000"): "with growth_tokens no prompt fits",
+            ("decode", "lookahead_tokens=100000000"): "with lookahead_tokens no prompt fits",
             ("decode", "address_file=/nowhere/d.json"): "address_file: /nowhere/d.json cannot be written",
         }
         outcomes = await asyncio.gather(*(refusal(*case) for case in cases))

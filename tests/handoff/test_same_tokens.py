@@ -54,7 +54,7 @@ class Shape:
     def decode(self) -> DecodeNodeConfig:
         engine = engine_config(blocks=self.decode_blocks, model=MODEL, block_tokens=self.decode_block_tokens)
         loan = self.num_slots * BLOCK_BYTES * self.prefill_block_tokens // 32
-        return DecodeNodeConfig(engine=engine, landing_bytes=4 * loan, landing_share=0.25, growth_tokens=1)
+        return DecodeNodeConfig(engine=engine, landing_bytes=4 * loan, landing_share=0.25)
 
 
 SHAPES = [

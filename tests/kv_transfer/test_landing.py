@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import LandingExtent, Leg
+from twostep.core.turnover import Supply
 from twostep.kv_transfer.landing import LandingCensus, LandingPhase, LandingPool, source_layout
 from twostep.tests.kv_transfer.nodes import ManualClock, layout, node
 
@@ -163,3 +164,39 @@ def _check(pool: LandingPool) -> None:
     assert census.free_bytes + census.lent_bytes + census.draining_bytes == census.total_bytes
     taken = [byte for loan in loans for byte in range(loan.extent.offset, loan.end)]
     assert len(taken) == len(set(taken)) == census.total_bytes - census.free_bytes
+
+
+def test_what_one_node_may_write_to_counts_until_it_is_quiet(world: World) -> None:
+    extent, probe = lend(world, 50, 1), world.pool.lend(20, 1, 1, node("p"))
+    assert probe is not None
+    assert (world.pool.bytes_of(node("p")), world.pool.bytes_of(node("q"))) == (120, 0)
+    world.pool.give_back(extent, proven=False)
+    assert world.pool.bytes_of(node("p")) == 120
+    world.clock.now_s += 10
+    assert world.pool.bytes_of(node("p")) == 20
+
+
+def test_the_rest_of_a_cooldown_is_told(world: World) -> None:
+    extent = lend(world, 50, 1)
+    (lent,) = world.pool.ledger()
+    assert world.pool.cooldown_left_s(lent) == 0.0
+    world.pool.give_back(extent, proven=False)
+    world.clock.now_s += 4
+    (draining,) = world.pool.ledger()
+    assert world.pool.cooldown_left_s(draining) == 6.0
+
+
+def test_the_pace_counts_the_cooldown_too(world: World) -> None:
+    extent = lend(world, 50, 5)
+    assert world.pool.supply() == Supply(free=500, held=500, mean_hold_s=None)
+    world.clock.now_s += 3
+    world.pool.give_back(extent, proven=False)
+    world.clock.now_s += 10
+    assert world.pool.supply() == Supply(free=1000, held=0, mean_hold_s=13.0)
+
+
+def test_looking_for_room_takes_none(world: World) -> None:
+    assert world.pool.find(1000, 100) == 0
+    lend(world, 30, 1)
+    assert world.pool.find(100, 100) == 100
+    assert world.pool.find(1000, 100) is None

@@ -1,5 +1,6 @@
 import pytest
 
+from twostep.core.errors import ConfigError
 from twostep.node.config import NodeConfig
 from twostep.node.identity import advertised_host, new_identity
 
@@ -26,3 +27,10 @@ def test_a_wildcard_is_never_advertised() -> None:
     assert advertised_host(NodeConfig(host="0.0.0.0")) not in {"", "0.0.0.0"}
     assert advertised_host(NodeConfig(host="0.0.0.0", advertise_host="10.0.0.1")) == "10.0.0.1"
     assert advertised_host(NodeConfig(host="127.0.0.1")) == "127.0.0.1"
+    assert advertised_host(NodeConfig(host="::")) not in {"", "::"}
+
+
+def test_a_machine_that_does_not_know_its_address_says_what_to_configure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "no-such-host.invalid")
+    with pytest.raises(ConfigError, match="advertise_host"):
+        advertised_host(NodeConfig(host="0.0.0.0"))

@@ -5,9 +5,10 @@ import pytest
 
 from twostep.core.errors import Cancelled, NodeUnavailable
 from twostep.core.fingerprint import Fingerprint
-from twostep.core.ids import Attempt, Generation, Incarnation, NodeId, NodeRef, RequestId, RouterId
+from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId, RouterId
 from twostep.core.request import Request, SamplingParams, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
+from twostep.engine.sequence import PrefixChain, Prepared
 from twostep.prefill_node.leg import PrefillLeg, PrefillOrder
 from twostep.tests.handoff.clock import ManualClock
 
@@ -19,7 +20,8 @@ def new_leg() -> PrefillLeg:
     extent = LandingExtent(0, 64, 1, Generation(1))
     ticket = Ticket(Leg(request.id, Attempt(1), P, D), TokenRange(0, 2), b"", extent, 1, 0, 1, b"", remaining_s=5.0)
     order = PrefillOrder(RouterId("r"), request, ticket, Fingerprint.from_dict({}))
-    return PrefillLeg(order, ManualClock())
+    prepared = Prepared(request, PrefixChain(BlockHash(b"root"), 32, request.tokens), growth_tokens=0)
+    return PrefillLeg(order, prepared, ManualClock())
 
 
 async def forever() -> Any:

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from twostep.core.errors import DeadlineExceeded, NodeUnavailable, NodeUnreachable, QueueFull
+from twostep.node.calls import repeat_until_answered
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
-from twostep.proto.rpc import new_server, open_channel, serving_errors
+from twostep.proto.rpc import CHANNEL_OPTIONS, SERVER_OPTIONS, new_server, open_channel, serving_errors
 
 pytestmark = pytest.mark.processes
 
@@ -35,11 +36,11 @@ class Refusing(node_pb2_grpc.NodeServicer, node_pb2_grpc.DecodeServicer):
 
 
 @asynccontextmanager
-async def refusing() -> AsyncIterator[str]:
+async def refusing(address: str = "127.0.0.1:0") -> AsyncIterator[str]:
     server = new_server()
     node_pb2_grpc.add_NodeServicer_to_server(Refusing(), server)
     node_pb2_grpc.add_DecodeServicer_to_server(Refusing(), server)
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    address = f"127.0.0.1:{server.add_insecure_port(address)}"
     await server.start()
     try:
         yield address
@@ -84,3 +85,30 @@ async def test_a_call_that_takes_too_long_has_its_own_error() -> None:
     async with refusing() as address, open_channel(address) as channel:
         with pytest.raises(DeadlineExceeded, match=r"^decode-0 did not answer in time$"), serving_errors("decode-0"):
             await node_pb2_grpc.NodeStub(channel).Status(pb.StatusRequest(), timeout=0.05)
+
+
+def test_idle_connections_are_kept_alive_from_both_ends_and_no_server_takes_that_amiss() -> None:
+    channel, server = dict(CHANNEL_OPTIONS), dict(SERVER_OPTIONS)
+    for end in (channel, server):
+        assert end["grpc.keepalive_permit_without_calls"] == 1
+        assert end["grpc.http2.max_pings_without_data"] == 0
+        # A stateful firewall forgets a silent connection after a minute at the earliest.
+        assert end["grpc.keepalive_time_ms"] <= 30_000
+    assert channel["grpc.keepalive_time_ms"] > 2 * server["grpc.http2.min_recv_ping_interval_without_data_ms"]
+
+
+async def test_a_channel_reaches_a_node_that_was_started_anew_at_its_address() -> None:
+    async with refusing() as address:
+        channel = open_channel(address)
+
+        async def call() -> None:
+            with serving_errors("decode-0"):
+                await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=5)
+
+        with pytest.raises(QueueFull):
+            await call()
+    with pytest.raises(NodeUnreachable):
+        await call()
+    async with refusing(address), channel:
+        with pytest.raises(QueueFull):
+            await repeat_until_answered(call, give_up_s=10)

@@ -11,6 +11,7 @@ from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
 from twostep.router.bill import Timeline, make_bill
 from twostep.router.config import RouterConfig
+from twostep.router.discovery.static import StaticDiscovery
 from twostep.router.generation import Generator
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -46,7 +47,7 @@ async def client_of_app(model: str = "fake") -> AsyncIterator[httpx.AsyncClient]
         served = ServedModel([config.model_name], model, load_tokenizer(model), renderer, lambda: LIMITS)
         generator = Generator(served, AtOnce(), metrics, timeout_s=60)
         admission = Admission(config.max_in_flight, metrics)
-        pages = Pages(served, Readiness(NodePool(config), allow_decode_alone=True), metrics, started=0)
+        pages = Pages(served, Readiness(NodePool(config, StaticDiscovery((), ())), allow_decode_alone=True), metrics, started=0)
         app = build_app(endpoints(served, generator, admission, metrics, config), pages)
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import httpx
 from twostep.proto import node_pb2 as pb
 from twostep.router.config import RouterConfig
 from twostep.router.serve import serve
-from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
+from twostep.tests.router.fake_nodes import FakeDecode, FakeNode, FakePrefill
 
 TEXT = b"Hello, world"
 
@@ -61,20 +61,25 @@ def say(decode: FakeDecode, tokens: Sequence[int], finish: str = "length") -> No
 
 @asynccontextmanager
 async def cluster(
-    tmp_path: Path, *, num_prefill: int = 1, num_decode: int = 1, is_ready: bool = True, **settings: Any
+    tmp_path: Path, *, num_prefill: int = 1, num_decode: int = 1, is_ready: bool = True, by_file: bool = False, **settings: Any
 ) -> AsyncIterator[Cluster]:
-    """Start nodes and a router, and wait until the router is ready."""
+    """Start nodes and a router, and wait until the router is ready. `by_file`: its nodes are what `name_nodes` says."""
     decode = [FakeDecode(f"d{number}") for number in range(num_decode)]
     prefill = [FakePrefill(f"p{number}", decode) for number in range(num_prefill)]
     for node in (*prefill, *decode):
         await node.start()
     for node in decode:
         say(node, TEXT)
+    addresses = {
+        "prefill": tuple(node.address for node in prefill),
+        "decode": tuple(node.address for node in decode),
+    }
+    name_nodes(tmp_path, [*prefill, *decode])
+    by_watch = {"discovery": {"file": {"path": tmp_path / "nodes.json", "poll_s": 0.01}}}
     config = RouterConfig(
-        prefill=tuple(node.address for node in prefill),
-        decode=tuple(node.address for node in decode),
         port=0,
         address_file=tmp_path / "router.json",
+        **(by_watch if by_file else addresses),
         **{"lease_s": 1.5, "node_lost_s": 1.0, "drain_s": 5.0, "recovery_wait_s": 0.05, **settings},
     )
     stop = asyncio.Event()
@@ -91,6 +96,14 @@ async def cluster(
         await serving
         for node in (*prefill, *decode):
             await node.stop()
+
+
+def name_nodes(folder: Path, nodes: Sequence[FakeNode], *, leaving: Collection[FakeNode] = ()) -> None:
+    """Tell a router that watches this folder which nodes there are."""
+    members = [(node, {"address": node.address, "id": node.ref.id, "leaving": node in leaving}) for node in nodes]
+    listed = {role: [member for node, member in members if node.role == role] for role in ("prefill", "decode")}
+    (folder / "nodes.partial").write_text(json.dumps(listed))
+    (folder / "nodes.partial").replace(folder / "nodes.json")
 
 
 def events(body: str) -> list[Any]:

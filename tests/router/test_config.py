@@ -8,7 +8,8 @@ import pytest
 
 from twostep.core.config import load
 from twostep.core.errors import ConfigError
-from twostep.router.config import RouterConfig, check
+from twostep.router.config import RouterConfig
+from twostep.router.discovery.choose import choose_discovery
 
 
 @pytest.mark.parametrize(
@@ -17,12 +18,17 @@ from twostep.router.config import RouterConfig, check
         ({}, "decode: expected at least one decode node"),
         ({"decode": ("a:1",)}, "prefill: expected at least one prefill node's host:port, or allow_decode_alone=true"),
         ({"decode": ("a:1",), "prefill": ("b",)}, "node address 'b': expected host:port"),
+        ({"discovery": {"dns": {"prefill": ("p:1",)}}}, "discovery.dns.decode: expected at least one decode node"),
+        (
+            {"decode": ("a:1",), "discovery": {"kubernetes": {}}},
+            "discovery: expected one way to find nodes, found prefill and decode and discovery.kubernetes",
+        ),
         ({"decode": ("a:70000",), "prefill": ("b:1",)}, "node address 'a:70000': expected host:port"),
     ],
 )
 def test_a_router_without_usable_nodes_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        check(RouterConfig(**settings))
+        choose_discovery(RouterConfig(**settings))
     assert message in str(raised.value)
 
 
@@ -30,7 +36,7 @@ def test_nodes_can_be_given_on_the_command_line() -> None:
     config = load(RouterConfig, overrides=["prefill=[127.0.0.1:5001]", "decode=[127.0.0.1:5002, host:5003]"])
     assert config.prefill == ("127.0.0.1:5001",)
     assert config.decode == ("127.0.0.1:5002", "host:5003")
-    check(config)
+    assert choose_discovery(config).source == "configuration"
 
 
 @pytest.mark.parametrize(

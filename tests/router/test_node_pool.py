@@ -118,7 +118,7 @@ async def test_nodes_are_told_their_peers_and_where_to_reach_them(tmp_path: Path
         assert [(peer.node.id, peer.handoff_address) for peer in told] == [("d0", running.d.address)]
 
         async def knows_both() -> bool:
-            return [peer.node.id for peer in running.d.seen.peers[-1].peers] == ["p0", "p1"]
+            return {peer.node.id for peer in running.d.seen.peers[-1].peers} == {"p0", "p1"}
 
         await until(knows_both)
 

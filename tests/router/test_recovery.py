@@ -191,6 +191,30 @@ async def test_the_number_of_attempts_is_bounded(tmp_path: Path) -> None:
         assert [reserve.attempt for reserve in running.d.seen.reserves] == [1, 2, 3, 4, 5]
 
 
+async def test_beyond_the_routers_budget_a_failure_is_the_clients_answer_and_counted(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_prefill=2, retry_share=0.0, retry_reserve=2) as running:
+        for node in running.prefill:
+            fail_prefill(node, ChecksumMismatch("block 3"))
+        for _ in range(3):
+            assert (await running.chat()).json()["error"]["code"] == "checksum_mismatch"
+        assert len(running.d.seen.reserves) == 5
+        assert await running.metric("twostep_router_retries_refused_total", code="checksum_mismatch") == 3
+        await nothing_is_left(running)
+
+
+async def test_twenty_requests_that_a_prefill_node_refuses_cost_it_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, retry_share=0.0, retry_reserve=1) as running:
+        compute = running.p.on_prefill
+        fail_prefill(running.p, PromptTooLong("the prompt has 19 tokens, 18 fit here"))
+        replies = await asyncio.gather(*(running.chat() for _ in range(20)))
+        assert [reply.status_code for reply in replies] == [400] * 20
+        assert len(running.p.seen.prefills) == len(running.d.seen.reserves) == 20
+        running.p.on_prefill = compute
+        assert await content(running) == "Hello, world"
+        assert await running.metric("twostep_router_retries_refused_total", code="prompt_too_long") == 0
+        await nothing_is_left(running)
+
+
 async def test_a_failure_in_mid_stream_is_an_error_event_and_the_end(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
 

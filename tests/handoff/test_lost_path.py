@@ -1,0 +1,47 @@
+"""A connection is lost without a word: writes stay in flight for ever."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from twostep.core.errors import Cancelled
+from twostep.core.ids import RequestId
+from twostep.node.description import PeerStage
+from twostep.tests.handoff.pair import Pair, running_pair
+from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
+from twostep.tests.handoff.solo import Solo
+from twostep.tests.kv_transfer.faults import FaultyTransport
+
+pytestmark = pytest.mark.processes
+
+CALL_S = 0.05
+
+
+async def stage(pair: Pair, wanted: PeerStage) -> None:
+    """Wait until the prefill node has got so far with the decode node."""
+    async with asyncio.timeout(10):
+        while pair.prefill.parts.peers.states()[0].stage is not wanted:  # noqa: ASYNC110 - the node has no event for it
+            await asyncio.sleep(0.001)
+
+
+async def test_where_no_write_ends_any_more_the_nodes_shake_hands_anew() -> None:
+    prefill = replace(PREFILL, timers=replace(TIMERS, call_s=CALL_S))
+    async with running_pair(MODEL, prefill, DECODE) as pair:
+        sender = pair.prefill.parts.sender
+        sender._transport = faults = FaultyTransport(sender._transport)
+        faults.holding = True
+        one = request("a", 100)
+        prefilling = asyncio.ensure_future(pair.router.prefill(one, (await pair.router.grant(one)).ticket))
+        while not faults.num_posts:  # noqa: ASYNC110 - counted on the sender's thread
+            await asyncio.sleep(0.001)
+        pair.clock.advance(CALL_S)
+        await pair.router.cancel(RequestId("a"))
+        with pytest.raises(Cancelled):
+            await prefilling
+        await stage(pair, PeerStage.HANDSHAKING)
+        faults.holding = False
+        await stage(pair, PeerStage.PROVEN)
+        again = request("b", 100)
+        assert (await pair.router.serve(again)).tokens == Solo(MODEL).answer(again)[0]
+        await pair.settle()
