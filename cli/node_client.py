@@ -6,21 +6,32 @@ from dataclasses import dataclass
 
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
-from twostep.proto.rpc import open_channel, serving_errors
+from twostep.proto.rpc import serving_errors
+from twostep.proto.security import PlainText, Security
 
 CALL_S = 5.0
+PLAIN_TEXT = PlainText()
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one owner holds. `landing_bytes` is 0 when it has no landing space."""
+    """What one owner holds. `landing_bytes` is 0 when it has no landing space, `attempt` where none is meant.
+
+    `source` writes, `destination` is written to; both are empty where nobody does or is.
+    """
 
     owner: str
     phase: str
     age_s: float
-    num_blocks: int
+    blocks: tuple[int, ...]
+    landing_offset: int
     landing_bytes: int
     generation: int
+    attempt: int
+    source: str
+    destination: str
+    cooldown_left_s: float
+    writes_in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +49,16 @@ class Ledger:
     holdings: tuple[Holding, ...]
 
 
-async def fetch_transport(address: str) -> str:
+async def fetch_transport(address: str, security: Security = PLAIN_TEXT) -> str:
     """Return what carries KV to or from the node at `address`. Raises ServingError."""
-    async with _node(address) as node:
+    async with _node(address, security) as node:
         description: pb.NodeDescription = await node.Describe(pb.DescribeRequest(), timeout=CALL_S)
         return description.transport
 
 
-async def fetch_ledger(address: str) -> Ledger:
+async def fetch_ledger(address: str, security: Security = PLAIN_TEXT) -> Ledger:
     """Return the ledger of the node at `address`. Raises ServingError."""
-    async with _node(address) as node:
+    async with _node(address, security) as node:
         reply: pb.LedgerReply = await node.Ledger(pb.LedgerRequest(), timeout=CALL_S)
     return Ledger(
         node=reply.node.id,
@@ -58,15 +69,29 @@ async def fetch_ledger(address: str) -> Ledger:
         orphaned_blocks=reply.orphaned_blocks,
         landing_bytes=reply.landing_bytes,
         landing_free_bytes=reply.landing_free_bytes,
-        holdings=tuple(
-            Holding(entry.owner, entry.phase, entry.age_s, len(entry.blocks), entry.landing_bytes, entry.generation)
-            for entry in reply.entries
-        ),
+        holdings=tuple(map(_holding, reply.entries)),
+    )
+
+
+def _holding(entry: pb.LedgerEntry) -> Holding:
+    return Holding(
+        owner=entry.owner,
+        phase=entry.phase,
+        age_s=entry.age_s,
+        blocks=tuple(entry.blocks),
+        landing_offset=entry.landing_offset,
+        landing_bytes=entry.landing_bytes,
+        generation=entry.generation,
+        attempt=entry.attempt,
+        source=entry.source,
+        destination=entry.destination,
+        cooldown_left_s=entry.cooldown_left_s,
+        writes_in_flight=entry.writes_in_flight,
     )
 
 
 @asynccontextmanager
-async def _node(address: str) -> AsyncIterator[node_pb2_grpc.NodeStub]:
-    async with open_channel(address) as channel:
+async def _node(address: str, security: Security) -> AsyncIterator[node_pb2_grpc.NodeStub]:
+    async with security.open_channel(address) as channel:
         with serving_errors(address):
             yield node_pb2_grpc.NodeStub(channel)  # type: ignore[no-untyped-call]

@@ -23,7 +23,13 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
     def build(materials: Materials) -> DecodeNode:
         _require_landing_space(config, materials.runner)
         node = DecodeNode(
-            materials.address.node, materials.runner, materials.transport, config, materials.metrics, time.monotonic
+            materials.address.node,
+            materials.runner,
+            materials.transport,
+            config,
+            materials.metrics,
+            time.monotonic,
+            channels=materials.channels,
         )
         _require_room(node)
         return node

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from twostep.core.certificates import TlsConfig
 from twostep.core.config import config
 from twostep.engine.config import EngineConfig
 
@@ -33,8 +34,12 @@ class Timers:
     """How long landing space rests when nobody can prove that all writes to it are done."""
     stall_s: Seconds = 60.0
     """A node whose engine has work but finishes no step for this long is not ready."""
+    stuck_s: Seconds = 30.0
+    """A node whose event loop does not turn for this long says that it should be started anew."""
     drain_s: Seconds = 120.0
     """How long a node that was told to stop lets running requests finish."""
+    audit_s: Seconds = 10.0
+    """How often a node that has nothing to do recomputes its accounts."""
     bypass_s: Seconds = 5.0
     """How long a request for which there is no room yet lets later ones, for which there is, pass."""
     tick_s: Seconds = 0.25
@@ -57,7 +62,9 @@ class NodeConfig:
     port: Port = 0
     """The gRPC port; 0 takes any free one."""
     metrics_port: Port = 0
-    """The port of the Prometheus endpoint; 0 takes any free one."""
+    """The port of the page for probes and Prometheus (/health, /ready, /metrics); 0 takes any free one."""
+    tls: TlsConfig | None = None
+    """Certificates with which routers and nodes prove that they belong together; without, anybody may call this node."""
     advertise_host: str = ""
     """The host under which peers reach this node; by default `host`, or this machine's address when that is a wildcard."""
     address_file: Path | None = None

@@ -18,6 +18,7 @@ from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.transport import Transport
 from twostep.node.address import NodeAddress
+from twostep.node.calls import Channels
 from twostep.node.config import NodeConfig
 from twostep.node.control import NodeControl
 from twostep.node.identity import new_identity
@@ -26,6 +27,7 @@ from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 from twostep.node.server import Listening, listening
 from twostep.node.service import add_node_service
+from twostep.proto.security import security_of
 
 
 class HostedNode(Protocol):
@@ -59,6 +61,8 @@ class Materials:
     runner: Runner
     transport: Transport
     metrics: NodeMetrics
+    channels: Channels
+    """To peers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +82,25 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     if config.transport == "local" and fabric is None:
         raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
     node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
-    async with listening(config, node, program.role, metrics.registry) as server:
+    security = security_of(config.tls)
+    async with listening(config, node, program.role, metrics.registry, security) as server:
         program.add_services(server.server, loading)
         add_node_service(server.server, server.address, loading)
         await server.start(config)
         logger.info(
             "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
         )
-        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric))
+        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
         if materials is not None:
             await host(program.build(materials), config, server, loading, stop)
 
 
-async def _load(config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None) -> Materials:
+async def _load(
+    config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
+) -> Materials:
     def load() -> Materials:
         runner = build_runner(config.model, config.engine)
-        return Materials(address, runner, _transport(config, address.node, fabric), metrics)
+        return Materials(address, runner, _transport(config, address.node, fabric), metrics, channels)
 
     return await asyncio.wrap_future(OWN_THREADS.call("load", load))
 
@@ -111,9 +118,9 @@ async def host(node: N, config: NodeConfig, server: Listening, loading: Loading[
         logger.info("the node serves", extra={"blocks": node.control.describe().num_blocks})
         while not stop.is_set():
             node.tick()
-            await server.tell_ready(not node.readiness.reason)
+            await server.tell_ready(node.readiness.reason)
             await _unless_told(stop, asyncio.sleep(config.timers.tick_s))
-        await server.tell_ready(False)
+        await server.tell_ready("the node drains")
         logger.info("the node drains")
         await _drain(node, config)
         logger.info("the node has stopped")

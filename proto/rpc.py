@@ -43,10 +43,17 @@ def open_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
-def new_server(*, max_receive_bytes: int = MAX_MESSAGE_BYTES) -> grpc.aio.Server:
-    """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`)."""
+def admit_all(_: Context) -> None:
+    """Let everybody call."""
+
+
+def new_server(*, max_receive_bytes: int = MAX_MESSAGE_BYTES, admit: Callable[[Context], None] = admit_all) -> grpc.aio.Server:
+    """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`).
+
+    `admit` raises one for callers that must not call, whatever the method.
+    """
     options = {**dict(SERVER_OPTIONS), "grpc.max_receive_message_length": max_receive_bytes}
-    return grpc.aio.server(options=list(options.items()), interceptors=[ErrorInterceptor()])
+    return grpc.aio.server(options=list(options.items()), interceptors=[ErrorInterceptor(admit)])
 
 
 async def abort_with(context: Context, error: ServingError) -> NoReturn:
@@ -84,28 +91,35 @@ def _as_told_by_peer(error: ServingError) -> ServingError:
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Wraps every handler so that a ServingError ends the call with its status."""
+    """Wraps every handler so that a ServingError, of `admit` or its own, ends the call with its status."""
+
+    def __init__(self, admit: Callable[[Context], None]) -> None:
+        self._admit = admit
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None or handler.request_streaming:
-            return handler
+        if handler is None:
+            return None
+        if handler.request_streaming:
+            # None of our own methods takes a stream. Where not everybody may call, there is none at all.
+            return handler if self._admit is admit_all else None
         if handler.response_streaming:
             # A handler either yields its messages or, being a plain coroutine, writes them to its context.
             guard = _guard_stream if isasyncgenfunction(handler.unary_stream) else _guard_unary
             return grpc.unary_stream_rpc_method_handler(
-                guard(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+                guard(handler.unary_stream, self._admit), handler.request_deserializer, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
-            _guard_unary(handler.unary_unary), handler.request_deserializer, handler.response_serializer
+            _guard_unary(handler.unary_unary, self._admit), handler.request_deserializer, handler.response_serializer
         )
 
 
-def _guard_unary(behavior: Callable[..., Awaitable[Any]]) -> Any:
+def _guard_unary(behavior: Callable[..., Awaitable[Any]], admit: Callable[[Context], None]) -> Any:
     async def guarded(request: Any, context: Context) -> Any:
         try:
+            admit(context)
             return await behavior(request, context)
         except ServingError as error:
             await abort_with(context, error)
@@ -113,9 +127,10 @@ def _guard_unary(behavior: Callable[..., Awaitable[Any]]) -> Any:
     return guarded
 
 
-def _guard_stream(behavior: Callable[..., AsyncGenerator[Any, None]]) -> Any:
+def _guard_stream(behavior: Callable[..., AsyncGenerator[Any, None]], admit: Callable[[Context], None]) -> Any:
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
+            admit(context)
             async with aclosing(behavior(request, context)) as messages:
                 async for message in messages:
                     yield message

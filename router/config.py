@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from twostep.core.certificates import FrontTlsConfig, TlsConfig
 from twostep.core.config import config
 from twostep.router.discovery.config import DiscoveryConfig
 from twostep.router.model_folder import is_fake
@@ -31,6 +32,10 @@ class RouterConfig:
     """How many nodes of the other pool each node is told of, the nearest first; some are told of a few more."""
     allow_decode_alone: bool = False
     """Whether a decode node may also compute the prompt when no prefill node can be had; counted as a bypass."""
+    tls: TlsConfig | None = None
+    """Certificates with which routers and nodes prove that they belong together; without, nodes are called in plain text."""
+    front_tls: FrontTlsConfig | None = None
+    """The certificate that clients are shown at both front doors; without, they are served in plain text."""
     router_id: str = ""
     """This router's name towards nodes, by default the host's; a random part is added at every start."""
     host: str = "127.0.0.1"

@@ -9,8 +9,11 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from twostep.core.certificates import CertificateFiles
 from twostep.core.errors import ConfigError
+from twostep.core.host_port import join_host_port
 from twostep.proto.rpc import new_server
+from twostep.proto.security import server_credentials
 from twostep.proto.serving_pb2_grpc import add_ServingServicer_to_server
 from twostep.router.admission import Admission
 from twostep.router.config import RouterConfig
@@ -60,24 +63,27 @@ class GrpcDoor:
 
 
 @asynccontextmanager
-async def grpc_door(config: RouterConfig, service: ServingService, readiness: Readiness) -> AsyncIterator[GrpcDoor]:
-    """Open the door for the block. Raises ConfigError when the address cannot be had."""
+async def grpc_door(
+    config: RouterConfig, service: ServingService, readiness: Readiness, certificate: CertificateFiles | None
+) -> AsyncIterator[GrpcDoor]:
+    """Open the door for the block, with TLS where there is a certificate. Raises ConfigError when the address cannot be had."""
     server, health_service = new_server(max_receive_bytes=config.max_body_bytes), health.aio.HealthServicer()  # type: ignore[attr-defined]
     add_ServingServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    host = f"[{config.host}]" if ":" in config.host else config.host
     try:
-        port = _bind(server, host, config.grpc_port_or_next)
-        door = GrpcDoor(server, health_service, readiness, f"{host}:{port}")
+        port = _bind(server, join_host_port(config.host, config.grpc_port_or_next), certificate)
+        door = GrpcDoor(server, health_service, readiness, join_host_port(config.host, port))
         await door.open()
         yield door
     finally:
         await server.stop(None)
 
 
-def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
+def _bind(server: grpc.aio.Server, address: str, certificate: CertificateFiles | None) -> int:
     try:
-        return server.add_insecure_port(f"{host}:{port}")
+        if certificate is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, server_credentials(certificate, wants_certificate=False))
     except RuntimeError as cause:
-        raise ConfigError(f"grpc_port: cannot listen on {host}:{port}: is another program using it?") from cause
+        raise ConfigError(f"grpc_port: cannot listen on {address}: is another program using it?") from cause

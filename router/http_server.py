@@ -10,13 +10,19 @@ from typing import cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from twostep.core.certificates import CertificateFiles
 from twostep.router.config import RouterConfig
 from twostep.router.guarded_connection import ClientTimeouts, GuardedConnection
 from twostep.router.metrics import Metrics
 
 
 class HttpServer(uvicorn.Server):
-    """Leaves signals alone: the program's own handlers stop it."""
+    """Leaves signals alone: the program's own handlers stop it. Shows a renewed certificate as soon as there is one."""
+
+    def __init__(self, config: uvicorn.Config, certificate: CertificateFiles | None) -> None:
+        super().__init__(config)
+        self._certificate = certificate
+        self._shown = certificate.current() if certificate else None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -26,11 +32,19 @@ class HttpServer(uvicorn.Server):
         for connection in tuple(self.server_state.connections):
             if isinstance(connection, GuardedConnection):
                 connection.check()
+        self._show_renewed_certificate()
         return await super().on_tick(counter)
 
+    def _show_renewed_certificate(self) -> None:
+        if self._certificate and self.config.ssl and self._certificate.current() is not self._shown:
+            self._shown = self._certificate.current()
+            self._certificate.load_into(self.config.ssl)
 
-def new_http_server(app: ASGIApp, config: RouterConfig, metrics: Metrics) -> HttpServer:
-    """Return a server of `app`, to be given its socket."""
+
+def new_http_server(
+    app: ASGIApp, config: RouterConfig, metrics: Metrics, certificate: CertificateFiles | None = None
+) -> HttpServer:
+    """Return a server of `app`, to be given its socket; it speaks TLS where there is a certificate."""
     # Its warnings are about what single clients do, which is counted.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     timeouts = ClientTimeouts(send_s=config.client_send_s, read_s=config.client_stall_s)
@@ -46,5 +60,8 @@ def new_http_server(app: ASGIApp, config: RouterConfig, metrics: Metrics) -> Htt
             server_header=False,
             timeout_keep_alive=math.ceil(config.client_idle_s),
             timeout_graceful_shutdown=max(1, int(config.drain_s)),
-        )
+            ssl_certfile=config.front_tls.certificate if config.front_tls else None,
+            ssl_keyfile=config.front_tls.key if config.front_tls else None,
+        ),
+        certificate,
     )

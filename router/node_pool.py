@@ -12,6 +12,7 @@ from typing import Self
 from twostep.core.clock import Clock
 from twostep.core.errors import ServingError
 from twostep.core.ids import NodeRef, RequestId, RouterId
+from twostep.proto.security import security_of
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.member import Discovery, Member, Role
 from twostep.router.node_client import NodeClient
@@ -42,12 +43,12 @@ class NodePool:
         discovery: Discovery,
         *,
         clock: Clock = time.monotonic,
-        new_client: Callable[[str, RouterId], NodeClient] = NodeClient,
+        new_client: Callable[[str, RouterId], NodeClient] | None = None,
     ) -> None:
         self.discovery = discovery
         self._config = config
         self._clock = clock
-        self._new_client = new_client
+        self._new_client = new_client or _client_factory(config)
         self._router = new_router_id(config)
         self._tasks = asyncio.TaskGroup()
         self._following: asyncio.Task[None] | None = None
@@ -175,3 +176,8 @@ class NodePool:
     def _peers_of(self, member: Member) -> list[Peer]:
         known = [self._nodes[peer].description for peer in self._peering.peers_of(member)]
         return [Peer(description.ref, description.handoff_address) for description in known if description]
+
+
+def _client_factory(config: RouterConfig) -> Callable[[str, RouterId], NodeClient]:
+    security = security_of(config.tls)
+    return lambda address, router: NodeClient(address, router, security.open_channel)

@@ -5,6 +5,7 @@ import time
 
 from starlette.types import ASGIApp
 
+from twostep.core.certificates import CertificateFiles
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
@@ -34,6 +35,8 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
     discovery = choose_discovery(config)
     tokenizer = load_tokenizer(config.model)
+    front = config.front_tls
+    certificate = CertificateFiles(front.certificate, front.key) if front else None
     metrics = Metrics()
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
@@ -49,9 +52,9 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
             posted = endpoints(model, generator, admission, metrics, config)
             app = build_app(posted, Pages(model, readiness, metrics, started=started), config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
-            async with grpc_door(config, service, readiness) as door, asyncio.TaskGroup() as doors:
+            async with grpc_door(config, service, readiness, certificate) as door, asyncio.TaskGroup() as doors:
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)
-                doors.create_task(run_http(new_http_server(app, config, metrics), listener, stop, admission))
+                doors.create_task(run_http(new_http_server(app, config, metrics, certificate), listener, stop, admission))
                 doors.create_task(door.serve(stop, admission, drain_s=config.drain_s))
 
 

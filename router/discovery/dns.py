@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+from twostep.core.host_port import join_host_port
 from twostep.router.discovery.config import DnsDiscovery
 from twostep.router.discovery.member import Freshness, Member, Role
 
@@ -17,7 +18,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 async def resolve(name: str, port: int) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
     hosts = sorted({str(address[0]) for _, _, _, _, address in found})
-    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts]
+    return [join_host_port(host, port) for host in hosts]
 
 
 class Dns:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from twostep.core.host_port import join_host_port
 from twostep.router.discovery.config import KubernetesDiscovery
 from twostep.router.discovery.member import Member, Role
 
@@ -51,7 +52,7 @@ def _member(role: Role, endpoint: Mapping[str, Any], port: int) -> Member:
     host = endpoint["addresses"][0]
     return Member(
         role,
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        join_host_port(host, port),
         id=(endpoint.get("targetRef") or {}).get("uid", ""),
         zone=endpoint.get("zone") or "",
         host=endpoint.get("nodeName") or "",
