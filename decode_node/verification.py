@@ -40,7 +40,10 @@ class Verification:
             return self._superseded(done)
         if isinstance(verdict, TransferFailed):
             return self.lose(handoff, verdict, drained=True)
-        return self._attach(handoff, verdict, done.first_token) if verdict.ok else self.mismatch(handoff, verdict, drained=True)
+        if not verdict.ok:
+            return self.mismatch(handoff, verdict, drained=True)
+        self._parts.metrics.hidden_share.observe(verdict.hidden_share(handoff.meter.done_at - done.since_computed_s))
+        return self._attach(handoff, verdict, done.first_token)
 
     def fill(self, handoff: Handoff) -> None:
         """Note that P has the ticket."""

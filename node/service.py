@@ -142,4 +142,9 @@ def _entry_to_pb(entry: LedgerEntry) -> pb.LedgerEntry:
         landing_offset=entry.landing_offset,
         landing_bytes=entry.landing_bytes,
         generation=entry.generation,
+        attempt=entry.attempt,
+        source=entry.source,
+        destination=entry.destination,
+        cooldown_left_s=entry.cooldown_left_s,
+        writes_in_flight=entry.writes_in_flight,
     )

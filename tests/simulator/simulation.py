@@ -379,8 +379,8 @@ def leftovers(life: NodeLife) -> Iterator[str]:
     """Yield whatever a node at rest should not hold any more."""
     node, name = life.node, str(life.process)
     census = node.parts.engine.census()
-    if census.orphaned:
-        yield f"{name}: {census.orphaned} orphaned blocks"
+    for difference in node.integrity.check():
+        yield f"{name}: {difference}"
     if census.referenced or census.free + census.cached != census.total:
         yield f"{name}: {census}"
     if life.role == "prefill":

@@ -164,7 +164,7 @@ class _Link:
 class SimTransport:
     """Implements `Transport`."""
 
-    name = "simulated"
+    name = path = "simulated"
 
     def __init__(self, fabric: Fabric, process: Process, node: NodeRef) -> None:
         self._fabric = fabric
