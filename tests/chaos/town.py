@@ -96,6 +96,15 @@ async def heard(stream: Stream, num_tokens: int) -> None:
     await until(missing, within_s=DEADLINE_S)
 
 
+async def one_heard(streams: Sequence[Stream], num_tokens: int) -> None:
+    """Wait until one of the clients has heard so many tokens."""
+
+    async def missing() -> str:
+        return "" if any(len(stream.text) >= num_tokens for stream in streams) else f"{num_tokens} tokens of any stream"
+
+    await until(missing, within_s=DEADLINE_S)
+
+
 async def over(stream: Stream) -> None:
     """Wait until the client has heard the end."""
 
