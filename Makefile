@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 TYPES := build/types/twostep
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check check-full fmt lint types proto proto-check chart chart-check model
+.PHONY: help demo test test-unit check check-full storm fmt lint types proto proto-check chart chart-check model
 
 help:
 	@echo 'make demo        start a prefill and a decode node, ask SmolLM2 a question, print the bill'
@@ -14,6 +14,7 @@ help:
 	@echo 'make test-unit   the tests that need neither, in seconds'
 	@echo 'make check       exactly what CI runs: format, lint, types, generated files, all tests'
 	@echo 'make check-full  the same, and what takes long'
+	@echo 'make storm       SEEDS=20000 START=0 JOBS=2: simulated clusters under storms of faults, then the mutants'
 	@echo 'make fmt lint types proto chart'
 
 demo: model
@@ -29,6 +30,14 @@ check: lint types proto-check chart-check test
 
 check-full: check
 	$(BIN)/python -m pytest -m long
+
+SEEDS ?= 20000
+START ?= 0
+JOBS ?= $(shell nproc)
+
+storm: $(INSTALLED)
+	$(BIN)/python -m twostep.tests.simulator --seeds $(SEEDS) --start $(START) --jobs $(JOBS)
+	$(BIN)/python -m twostep.tests.simulator --mutants --jobs $(JOBS)
 
 fmt: $(INSTALLED)
 	$(BIN)/ruff format .

@@ -6,6 +6,7 @@ from typing import Any
 from twostep.core.errors import FingerprintMismatch
 
 PROTOCOL_VERSION = 1
+NOT_SENT = "(not sent)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class Fingerprint:
     vocab_size: int
     rope: str
     sampler: str
+    numerics: str = ""
+    """What decides the bits of a result: the kernels, their version and their instructions."""
+    model_config: str = ""
+    """A digest of what the model was built from: activation, norms, scales and caps too, which no weight shows."""
     adapter: str = ""
     kv_scales: str = "none"
     sliding_window: str = "none"
@@ -53,7 +58,7 @@ class Fingerprint:
         """
         filled: dict[str, Any] = {}
         for field in fields(cls):
-            value = values.get(field.name, "")
+            value = values.get(field.name, NOT_SENT)
             filled[field.name] = _count(value) if field.type is int else value
         return cls(**filled)
 

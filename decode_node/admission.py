@@ -81,6 +81,11 @@ class Admission:
         handoff.reservation = reservation
         return granted
 
+    def can_refill(self, handoff: Handoff, source: Source | None) -> bool:
+        """Return whether `source` can fill the blocks that an earlier attempt has taken: where they begin must suit its own."""
+        held = handoff.reservation
+        return held is not None and held.cached_tokens % self._alignment(source) == 0
+
     def estimate_s(self, waiting: Iterable[Handoff], unattached_blocks: int) -> float | None:
         """Return in how many seconds all of `waiting` will have been admitted; None while nothing is known about the pace."""
         engine = self._engine.supplies()

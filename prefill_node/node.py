@@ -22,14 +22,17 @@ from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
 from twostep.node.gauges import observe_engine
 from twostep.node.handoff_messages import Hello
+from twostep.node.integrity import Integrity, audit_owners
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
+from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
 from twostep.prefill_node.destination_peers import DestinationPeers
+from twostep.prefill_node.ledger import prefill_ledger
 from twostep.prefill_node.leg import Prefilled, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.legs import Legs
@@ -100,7 +103,17 @@ class PrefillNode:
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
-        observe_engine(metrics, engine)
+        observe_engine(metrics, engine, self.legs.owners)
+        metrics.observe("legs", "Legs by phase.", "phase", self.legs.count)
+        self._peer_gauges = PeerGauges(metrics, peers.states, transport.path)
+        self.integrity = Integrity(
+            (engine.audit, lambda: audit_owners(engine.requests, self.legs.owners)),
+            lambda: not self.legs.owners(),
+            self.readiness,
+            metrics,
+            clock,
+            pause_s=timers.audit_s,
+        )
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.waiting))
         self.control = self._new_control()
 
@@ -160,6 +173,8 @@ class PrefillNode:
         self.parts.peers.check()
         self.parts.peers.expire({leg.id.destination for leg in self.legs})
         self.readiness.refresh()
+        self._peer_gauges.refresh()
+        self.integrity.watch()
         self.legs.advance()
 
     def _new_control(self) -> NodeControl:
@@ -171,7 +186,7 @@ class PrefillNode:
             leases=self.parts.leases,
             readiness=self.readiness,
             metrics=self.parts.metrics,
-            ledger=self.legs.ledger,
+            ledger=lambda: prefill_ledger(self.parts, self.legs),
             growth_tokens=0,
         )
 
@@ -189,7 +204,8 @@ class PrefillNode:
         try:
             self._require_acceptable(order)
             return self.legs.begin(order, self.parts.engine.prepare(order.request, growth_tokens=0))
-        except ServingError:
+        except ServingError as error:
+            self.parts.metrics.refusals.labels(error.code).inc()
             self.parts.record.refuse(order.ticket.leg, order.ticket.extent.generation)
             raise
 

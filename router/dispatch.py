@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
+from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
@@ -33,11 +34,11 @@ class Dispatch(Protocol):
 class Dispatcher:
     """The real one."""
 
-    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics) -> None:
+    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics, clock: Clock = time.monotonic) -> None:
         self._pool = pool
         self._config = config
         self._metrics = metrics
-        self._budget = RetryBudget(config.retry_share, config.retry_reserve, time.monotonic)
+        self._budget = RetryBudget(config.retry_share, config.retry_reserve, clock)
         self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
 
     async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:

@@ -39,6 +39,11 @@ class Readiness:
             "nodes": [_node_report(node) for node in self._pool.nodes],
         }
 
+    def versions(self) -> list[dict[str, str]]:
+        """Return what runs on each node that has told."""
+        known = [node.description for node in self._pool.nodes if node.description]
+        return [{"node": str(n.ref), "role": n.role, "version": n.version, "kernels": n.kernels} for n in known]
+
     def limits(self) -> ModelLimits:
         """Return what the ready decode nodes can take. Raises NoReadyNode."""
         nodes = [node.description for node in self._pool.ready().decode]

@@ -20,6 +20,8 @@ class ModelFacts:
     head_dim: int
     vocab_size: int
     max_tokens: int
+    config: str = ""
+    """A digest of everything in `config.json` that the model was built from."""
 
     @property
     def num_layers(self) -> int:

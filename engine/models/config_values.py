@@ -1,5 +1,6 @@
 """Reads values out of a model's `config.json`, with errors that name the key."""
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -39,6 +40,11 @@ def optional(config: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
 def unless_null(config: Mapping[str, Any], key: str, kind: type[T], usual: T | None) -> T | None:
     """Return `config[key]`: `usual` where it is absent, None where it is null. Raises ConfigError."""
     return optional(config, key, kind) if key in config else usual
+
+
+def overlaid(config: Mapping[str, Any], values: dict[str, Any]) -> Mapping[str, Any]:
+    """Return `config` with some `values` in place of its own; nothing else of it is read until somebody asks."""
+    return ChainMap(values, config)  # type: ignore[arg-type]
 
 
 def require(config: Mapping[str, Any], key: str, allowed: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from twostep.core.errors import ConfigError
 from twostep.engine.layers.rope import RopeConfig
-from twostep.engine.models.config_values import optional, require, size, value
+from twostep.engine.models.config_values import optional, overlaid, require, size, value
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.models.gemma import gemma_decoder, gemma_kinds, gemma_norm
 from twostep.engine.models.layer_values import FULL, SLIDING, attention_shape
@@ -37,4 +37,7 @@ def _ropes(config: Mapping[str, Any], head_dim: int) -> dict[str, RopeConfig]:
         "rope_theta": value(config, "rope_local_base_freq", float, 10000.0),
     }
     whole = {"rope_parameters": groups.get(FULL), "rope_theta": value(config, "rope_theta", float, 1000000.0)}
-    return {FULL: rope_config({**config, **whole}, head_dim), SLIDING: rope_config({**config, **local}, head_dim)}
+    return {
+        FULL: rope_config(overlaid(config, whole), head_dim),
+        SLIDING: rope_config(overlaid(config, local), head_dim),
+    }

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from twostep.core.errors import NodeUnavailable
 from twostep.node.background import Background
 
 
@@ -44,3 +45,10 @@ async def attend_until_failure(background: Background, work: Coroutine[Any, Any,
         finally:
             await asyncio.sleep(0)
             assert other.cancelled()
+
+
+async def test_nothing_can_be_started_when_the_node_has_stopped() -> None:
+    async with Background() as background:
+        pass
+    with pytest.raises(NodeUnavailable, match="has stopped"):
+        background.spawn(asyncio.sleep(0))

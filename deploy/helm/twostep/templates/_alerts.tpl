@@ -31,10 +31,12 @@
   severity: warning
   summary: Router {{ "{{ $labels.pod }}" }} cannot find out which nodes there are; it goes on with those it knew.
 - name: TwostepOrphanedBlocks
-  expr: 'max by (pod) (twostep_orphaned_blocks{ {{ $here }}}) > 0'
+  expr: >-
+    max by (pod) (twostep_orphaned_blocks{ {{ $here }}}) > 0
+    or sum by (pod) (increase(twostep_integrity_violations_total{ {{ $here }}}[1h])) > 0
   for: 1m
   severity: critical
-  summary: Node {{ "{{ $labels.pod }}" }} holds KV blocks for nobody. That is a defect of twostep.
+  summary: Node {{ "{{ $labels.pod }}" }} holds KV blocks for nobody, or its accounts do not add up. That is a defect of twostep.
 - name: TwostepDigestMismatches
   expr: 'sum by (pod) (increase(twostep_digest_mismatches_total{ {{ $here }}}[15m])) > 0'
   for: 0m
