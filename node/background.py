@@ -5,13 +5,18 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from twostep.core.errors import NodeUnavailable
+
 T = TypeVar("T")
 FINISH_S = 2.0
 """How long jobs may take to finish when the node stops; a peer that is gone must not keep it."""
 
 
 class Background:
-    """A TaskGroup of two kinds of tasks: jobs, which end by themselves, and daemons, which are cancelled at the end."""
+    """A TaskGroup of two kinds of tasks: jobs, which end by themselves, and daemons, which are cancelled at the end.
+
+    After that nothing can be started: a call that still comes in is told so by NodeUnavailable.
+    """
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -51,7 +56,11 @@ class Background:
             await asyncio.wait(self._jobs, timeout=left_s)
 
     def _start(self, work: Coroutine[Any, Any, T], kind: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
-        task = self._group.create_task(work)
+        try:
+            task = self._group.create_task(work)
+        except RuntimeError as cause:
+            work.close()
+            raise NodeUnavailable("this node has stopped") from cause
         kind.add(task)
         task.add_done_callback(kind.discard)
         if self._is_ending:

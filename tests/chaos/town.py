@@ -172,17 +172,22 @@ async def town(
     prefill: Settings | None = None,
     decode: Settings | None = None,
     router: Settings | None = None,
+    each: Mapping[str, Settings] | None = None,
     modules: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     network: Network | None = None,
+    num_pairs: int = 0,
 ) -> AsyncIterator[Town]:
-    """Start everything and wait until bytes have moved between all pairs. `modules` are a test's own programs, by role."""
+    """Start everything and wait until bytes have moved between all pairs, or `num_pairs` of them.
+
+    `each` are settings of single programs by name; `modules` are a test's own programs by role.
+    """
     place = Place(folder, environment or {}, network)
 
     def nodes(role: str, count: int, settings: Settings) -> list[Program]:
         module = (modules or {}).get(role, f"twostep.{role}_node")
         names = [f"{role[0]}{number}" for number in range(count)]
-        return [place.program(name, module, {**settings, "node_id": name}) for name in names]
+        return [place.program(name, module, {**settings, "node_id": name, **(each or {}).get(name, {})}) for name in names]
 
     here = Town(
         nodes("prefill", num_prefill, {**NODE, **(prefill or {})}),
@@ -206,5 +211,5 @@ async def town(
             for program in here.routers:
                 client = httpx.AsyncClient(base_url=f"http://{program.addresses['http']}", timeout=DEADLINE_S, trust_env=False)
                 here.clients.append(await open_clients.enter_async_context(client))
-            await here.settled()
+            await here.settled(num_pairs=num_pairs)
             yield here

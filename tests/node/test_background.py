@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from twostep.core.errors import NodeUnavailable
 from twostep.node.background import Background
 
 
@@ -87,3 +88,10 @@ async def test_jobs_that_do_not_end_are_waited_for_a_bounded_time() -> None:
         await background.finish(within_s=0.01)
         assert not job.done()
         job.cancel()
+
+
+async def test_nothing_can_be_started_when_the_node_has_stopped() -> None:
+    async with Background() as background:
+        pass
+    with pytest.raises(NodeUnavailable, match="has stopped"):
+        background.spawn(asyncio.sleep(0))

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from twostep.core.errors import ServingError
+from twostep.core.errors import NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
 from twostep.router.config import RouterConfig
 from twostep.tests.simulator.event_loop import origin
-from twostep.tests.simulator.faults import Act, FaultPlan, NodeFault
+from twostep.tests.simulator.faults import HARMLESS, Act, FaultPlan, NodeFault
 from twostep.tests.simulator.invariants import Invariants, watched_router
 from twostep.tests.simulator.model import expected
 from twostep.tests.simulator.network import Network
@@ -30,6 +30,9 @@ SETTLE_S = 25.0
 """After the last fault is over and the last client has left, everything is given back within this time."""
 SLACK_S = 0.5
 """A request ends this much after its deadline at the latest, as long as its router lives and is not frozen."""
+PATIENT_S = 40.0
+"""A client that waits this long outlasts every timer."""
+MAX_COSTLY = 3
 
 
 @dataclass(slots=True)
@@ -298,8 +301,24 @@ class Cluster:
                 "every answer is the oracle's",
                 f"{ask.request.id} ended with {client.finish} after {len(client.tokens)} of {len(wanted.tokens)} tokens",
             )
+        is_refused = isinstance(client.error, NoReadyNode) and not client.tokens
+        if client.error and not is_refused and not client.has_left and ask.timeout_s >= PATIENT_S and self._can_be_served(ask):
+            self.world.violate("who can be served is served", f"{ask.request.id}: {client.error.code}: {client.error.message}")
         if client.error and type(client.error) is ServingError:
             self.world.violate("every error has a type", f"{ask.request.id}: {client.error.message}")
+
+    def _can_be_served(self, ask: Ask) -> bool:
+        """Whether what went wrong leaves a request a way: its router and a pair of nodes that nothing has happened to.
+
+        Each fault of a call may cost an attempt, so there may be no more of them than a request has attempts.
+        """
+        faults, hit = self.scenario.faults, set[str]()
+        for fault in faults:
+            if isinstance(fault, NodeFault):
+                hit |= {fault.process, fault.other}
+        num_costly = sum(isinstance(fault, NodeFault) or fault.fate not in HARMLESS for fault in faults)
+        sound = [any(name not in hit for name in names) for names in (self.scenario.prefill, self.scenario.decode)]
+        return ask.router not in hit and all(sound) and num_costly < MAX_COSTLY
 
     def _is_settled(self) -> bool:
         world = self.world

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from twostep.tests.simulator.process import Process
 
 T = TypeVar("T")
-LONGEST_POLL_S = 0.3
-"""A loop that polls is woken by what it polls for; this is how long it sleeps at most without."""
+LONGEST_POLL_S = {"kv-sender": 0.02}
+"""A loop that polls is woken by what it polls for; this is how long it sleeps at most without, by default the longer."""
+LONGER_POLL_S = 0.3
 
 
 class SimThreads:
@@ -178,7 +179,7 @@ class SimTurnLoop:
             self._schedule()
         elif pause is not None:
             sleep = self._sleep
-            self._process.after(LONGEST_POLL_S, lambda: self._wake_from(sleep))
+            self._process.after(LONGEST_POLL_S.get(self.name, LONGER_POLL_S), lambda: self._wake_from(sleep))
 
     def _wake_from(self, sleep: int) -> None:
         if sleep == self._sleep and not self._is_running and not self._is_over:
