@@ -99,12 +99,12 @@ async def held_at(node: Program) -> str:
     return "" if is_free else str(ledger)
 
 
-async def counted(node: Program, metric: str) -> float:
-    """Return one of the node's metrics, summed over all its labels."""
+async def counted(node: Program, metric: str, **labels: str) -> float:
+    """Return one of the node's metrics, summed over all samples that carry `labels`."""
     async with httpx.AsyncClient(trust_env=False, timeout=5) as http:
         page = (await http.get(f"http://{node.addresses['metrics']}/metrics")).text
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-    return sum(sample.value for sample in samples if sample.name == metric)
+    return sum(sample.value for sample in samples if sample.name == metric and labels.items() <= sample.labels.items())
 
 
 @asynccontextmanager
