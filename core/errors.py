@@ -99,6 +99,12 @@ class ChecksumMismatch(TransferFailed):
     code, grpc_status = "checksum_mismatch", "DATA_LOSS"
 
 
+class UnprovenPair(TransferFailed):
+    """Bytes do not move between these two nodes, or not any more: they have to shake hands first."""
+
+    code = "unproven_pair"
+
+
 class TicketExpired(TransferFailed):
     code = "ticket_expired"
 

@@ -24,6 +24,8 @@ class Fingerprint:
     vocab_size: int
     rope: str
     sampler: str
+    numerics: str = ""
+    """What decides the bits of a result: the kernels, their version and their instructions."""
     model_config: str = ""
     """A digest of what the model was built from: activation, norms, scales and caps too, which no weight shows."""
     adapter: str = ""

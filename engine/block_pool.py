@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from twostep.core.ids import BlockHash, BlockId, RequestId
+from twostep.engine.audit import PoolTables
 from twostep.engine.ledger import BlockTable
 
 
@@ -44,9 +45,25 @@ class BlockPool:
         """Blocks that nobody references, findable ones included."""
         return len(self._free) + len(self._evictable)
 
+    @property
+    def num_cached(self) -> int:
+        """Blocks that nobody references and a prefix may hit."""
+        return len(self._evictable)
+
     def table(self) -> BlockTable:
         """Return a picture of the pool at this moment."""
         return BlockTable(tuple(self._owners), dict(self._hashes))
+
+    def tables(self) -> PoolTables:
+        """Return everything that the pool keeps, for an audit."""
+        return PoolTables(
+            owners=tuple(self._owners),
+            held={owner: tuple(blocks) for owner, blocks in self._held.items()},
+            free=tuple(self._free),
+            evictable=tuple(self._evictable),
+            hashes=dict(self._hashes),
+            by_hash=dict(self._by_hash),
+        )
 
     def reserve(
         self,

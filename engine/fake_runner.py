@@ -51,6 +51,8 @@ class FakeRunner:
     `on_run` is called with each batch before it is computed: tests pause there, or raise.
     """
 
+    kernels = "fake"
+
     def __init__(self, model: FakeModel, config: EngineConfig, *, on_run: Callable[[Batch], None] | None = None) -> None:
         layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, config.block_tokens, config.dtype)
         _require_feasible(model, config, layout)
@@ -143,6 +145,7 @@ def _fingerprint(model: FakeModel, layout: KVLayout) -> Fingerprint:
         head_dim=model.head_dim,
         vocab_size=model.vocab_size,
         rope="none",
+        numerics="fake",
         model_config="fake",
         sampler="fake",
         hash_scheme=HASH_SCHEME,

@@ -32,4 +32,8 @@ class Runner(Protocol):
     @property
     def geometry(self) -> Geometry: ...
 
+    @property
+    def kernels(self) -> str:
+        """What computes, and, where it stands in for what was asked for, why; for people."""
+
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]: ...

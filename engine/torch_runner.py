@@ -1,6 +1,7 @@
-"""Runs a model with torch over a paged KV cache, on CPU or, by the same code, on a GPU."""
+"""Runs a model over a paged KV cache, on CPU or, by the same code, on a GPU."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,13 +16,16 @@ from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Draw
 from twostep.engine.config import EngineConfig
-from twostep.engine.forward_batch import ForwardBatchBuilder
+from twostep.engine.cpu_forward import CpuForward
+from twostep.engine.forward import Forward
+from twostep.engine.kernels.cpu.choice import Kernels, NoKernels, choose_kernels
 from twostep.engine.kv_cache import HostKVCache, KVCache
 from twostep.engine.memory_budget import MemoryLedger, available_host_bytes
 from twostep.engine.model_folder import ModelFolder, open_model_folder
-from twostep.engine.models.causal_lm import ModelFacts
+from twostep.engine.models.causal_lm import CausalLM, ModelFacts
 from twostep.engine.runner import Drawn, OnLayers
 from twostep.engine.sampler import SAMPLER_VERSION, sample
+from twostep.engine.torch_forward import TorchForward
 from twostep.engine.torch_kv_cache import TorchKVCache
 from twostep.engine.weights import empty_model, load_weights, weight_bytes
 from twostep.engine.weights_digest import file_sha256, weights_digest
@@ -35,39 +39,30 @@ class TorchRunner:
     """Implements `Runner` for the model in a Hugging Face folder. Raises ConfigError when it cannot be served as told."""
 
     def __init__(self, model_folder: Path, config: EngineConfig, device: str = "cpu") -> None:
-        if config.num_threads:
-            torch.set_num_threads(config.num_threads)
         place, dtype = torch.device(device), DTYPES[config.dtype]
         folder = open_model_folder(model_folder)
-        self._model = empty_model(folder)
-        facts = self._model.facts
+        model = empty_model(folder)
+        facts = model.facts
+        kernels = choose_kernels(model, config, cache_folder() / "kernels") if place.type == "cpu" else NoKernels()
         layout = KVLayout(facts.num_layers, facts.num_kv_heads, facts.head_dim, config.block_tokens, config.dtype)
-        num_blocks = _num_blocks(layout, config, weight_bytes(self._model, dtype), place)
+        weights = weight_bytes(model, dtype) + dtype.itemsize * kernels.num_copied
+        num_blocks = _num_blocks(layout, config, weights, place)
         self.geometry = _geometry(config, facts, num_blocks)
-        load_weights(self._model, folder, dtype, place)
+        load_weights(model, folder, dtype, place)
         self.kv, words = _kv_cache(layout, num_blocks, place)
-        self._pools = words.view(dtype).view(*words.shape[:-1], 2, facts.head_dim)
-        self._builder = ForwardBatchBuilder(layout, facts.windows, dtype, place)
-        self.fingerprint = _fingerprint(folder, facts, layout)
+        self._forward = _forward(kernels, model, self.kv, words, config)
+        self.kernels = kernels.description
+        log.info("computing with %s", self.kernels)
+        self.fingerprint = _fingerprint(folder, facts, layout, self._forward.numerics)
 
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
         draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
         drawn = iter(draw_tokens(self.logits(batch, on_layers), draws))
         return [next(drawn) if chunk.draw else None for chunk in batch.chunks]
 
-    @torch.inference_mode()
     def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
         """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner.run`."""
-        forward = self._builder.build(batch)
-        hidden, inputs = self._model.begin(forward)
-        for first in range(0, self._model.facts.num_layers, self.geometry.layer_group):
-            layers = range(first, min(first + self.geometry.layer_group, self._model.facts.num_layers))
-            for layer in layers:
-                hidden = self._model.run_layer(layer, hidden, inputs, self._pools[layer])
-            on_layers(layers)
-        if not forward.num_draws:
-            return hidden.new_empty((0, self.fingerprint.vocab_size), dtype=torch.float32)
-        return self._model.logits(hidden[forward.draw_rows])[: forward.num_draws].float()
+        return self._forward.logits(batch, on_layers)
 
 
 def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFault]:
@@ -102,6 +97,16 @@ def _kv_cache(layout: KVLayout, num_blocks: int, device: torch.device) -> tuple[
     return cache, cache.words
 
 
+def _forward(kernels: Kernels | NoKernels, model: CausalLM, kv: KVCache, words: Tensor, config: EngineConfig) -> Forward:
+    num_threads = config.num_threads or len(os.sched_getaffinity(0))
+    if isinstance(kernels, NoKernels) or not isinstance(kv, HostKVCache):
+        torch.set_num_threads(num_threads)
+        return TorchForward(model, words, kv.layout, DTYPES[config.dtype], layer_group=config.layer_group)
+    # torch only draws then: threads of its own would spin where the kernels' are to run.
+    torch.set_num_threads(1)
+    return CpuForward(kernels, kv, layer_group=config.layer_group, num_threads=num_threads)
+
+
 def _geometry(config: EngineConfig, facts: ModelFacts, num_blocks: int) -> Geometry:
     wanted = config.max_model_tokens or facts.max_tokens
     if wanted > facts.max_tokens:
@@ -115,7 +120,7 @@ def _geometry(config: EngineConfig, facts: ModelFacts, num_blocks: int) -> Geome
     )
 
 
-def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout) -> Fingerprint:
+def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout, numerics: str) -> Fingerprint:
     return Fingerprint(
         model=folder.name,
         weights=weights_digest(folder, cache_folder() / "weights-digests"),
@@ -129,6 +134,7 @@ def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout) -> Fi
         rope=facts.rope,
         model_config=facts.config,
         sliding_window=facts.sliding_window,
+        numerics=numerics,
         sampler=SAMPLER_VERSION,
         hash_scheme=HASH_SCHEME,
         salt_rule=SALT_RULE,

@@ -143,7 +143,7 @@ class Receiver:
         leg = next((leg for leg in self._legs.values() if leg.has_work), None)
         if leg is None:
             return False
-        leg.advance(self._memory, max(1, self._max_copy_bytes // leg.cell_bytes))
+        leg.advance(self._memory, max(1, self._max_copy_bytes // leg.cell_bytes), self._clock)
         # To the end of the line: legs take turns, one copy each.
         self._legs[leg.leg] = self._legs.pop(leg.leg)
         return True

@@ -40,7 +40,7 @@ class PeerState:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What there is to say about a loaded node beyond its name and addresses, and whether it is ready."""
+    """What there is to say about a loaded node beyond its name and addresses, and whether it is ready; see `Runner.kernels`."""
 
     not_ready_reason: str
     transport: str
@@ -48,6 +48,7 @@ class NodeDescription:
     geometry: Geometry
     num_blocks: int
     max_prompt_tokens: int
+    kernels: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,11 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What one owner holds: KV blocks, a piece of the landing pool, or both."""
+    """What one owner holds: KV blocks or a piece of the landing pool, or neither while it waits.
+
+    `attempt` is 0 where none is meant; `source` writes, `destination` is written to; `cooldown_left_s` is how long an extent
+    that drains still rests; `writes_in_flight` counts those that this node has posted and not seen through.
+    """
 
     owner: str
     phase: str
@@ -78,6 +83,11 @@ class LedgerEntry:
     landing_offset: int = 0
     landing_bytes: int = 0
     generation: int = 0
+    attempt: int = 0
+    source: str = ""
+    destination: str = ""
+    cooldown_left_s: float = 0.0
+    writes_in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

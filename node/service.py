@@ -89,6 +89,7 @@ def _describe_loaded(node: NodeControl, reply: pb.NodeDescription) -> None:
     reply.fingerprint.update(seen.fingerprint.as_dict())
     reply.geometry.CopyFrom(geometry_to_pb(seen.geometry))
     reply.num_blocks, reply.max_prompt_tokens = seen.num_blocks, seen.max_prompt_tokens
+    reply.kernels = seen.kernels
 
 
 def peer_state_to_pb(state: PeerState) -> pb.PeerState:
@@ -141,4 +142,9 @@ def _entry_to_pb(entry: LedgerEntry) -> pb.LedgerEntry:
         landing_offset=entry.landing_offset,
         landing_bytes=entry.landing_bytes,
         generation=entry.generation,
+        attempt=entry.attempt,
+        source=entry.source,
+        destination=entry.destination,
+        cooldown_left_s=entry.cooldown_left_s,
+        writes_in_flight=entry.writes_in_flight,
     )

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twostep.core.clock import Clock
-from twostep.core.errors import FingerprintMismatch, NodeUnavailable, ServingError, StaleLeg, TransferFailed, Unsupported
+from twostep.core.errors import (
+    FingerprintMismatch,
+    NodeUnavailable,
+    ServingError,
+    StaleLeg,
+    TransferFailed,
+    UnprovenPair,
+    Unsupported,
+)
 from twostep.core.ids import NodeId, NodeRef
 from twostep.core.threads import Threads
 from twostep.kv_transfer.sender import Sender
@@ -105,11 +113,11 @@ class DestinationPeers:
         return tuple(self._meet(peer, expires_at) for peer in peers)
 
     def require_proven(self, node: NodeRef) -> None:
-        """Raises TransferFailed unless bytes have really moved to this very incarnation, and arrive there unchanged."""
+        """Raises UnprovenPair unless bytes have really moved to this very incarnation, and arrive there unchanged."""
         destination = self._current(node)
         if destination is None or destination.stage is not PeerStage.PROVEN:
             why = (destination and destination.reason) or "no bytes have moved there yet"
-            raise TransferFailed(f"{self._hello.node} sends nothing to decode node {node}: {why}")
+            raise UnprovenPair(f"{self._hello.node} sends nothing to decode node {node}: {why}")
 
     def address_of(self, node: NodeRef) -> str | None:
         destination = self._current(node)

@@ -61,8 +61,10 @@ class LegRunner:
         sent_at = clock()
         leg.enter(Phase.AWAITING_ANSWER)
         cells = None if finished else self._cells(leg, reservation)
-        done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished)
-        give_up_s = leg.deadline - clock()
+        self._measure(report)
+        now = clock()
+        done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished, since_computed_s=now - computed_at)
+        give_up_s = leg.deadline - now
         self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=give_up_s)))
         bill = PrefillBill(
             queue_s=started_at - leg.arrived_at,
@@ -75,6 +77,10 @@ class LegRunner:
             bytes_sent=report.bytes_sent,
         )
         return Prefilled(bill, token)
+
+    def _measure(self, report: LegReport) -> None:
+        if report.transfer_s > 0:
+            self._parts.metrics.handoff_bandwidth.observe(report.bytes_sent / report.transfer_s)
 
     def _open(self, leg: PrefillLeg, reservation: Reservation) -> OutgoingLeg:
         """Open the leg at the sender and push what the prefix cache holds."""

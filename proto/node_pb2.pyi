@@ -36,7 +36,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeDescription(_message.Message):
-    __slots__ = ("node", "role", "ready", "not_ready_reason", "model", "fingerprint", "geometry", "transport", "handoff_address", "num_blocks", "max_prompt_tokens", "version")
+    __slots__ = ("node", "role", "ready", "not_ready_reason", "model", "fingerprint", "geometry", "transport", "handoff_address", "num_blocks", "max_prompt_tokens", "version", "kernels")
     class FingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class NodeDescription(_message.Message):
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MAX_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
     node: NodeRef
     role: str
     ready: bool
@@ -68,7 +69,8 @@ class NodeDescription(_message.Message):
     num_blocks: int
     max_prompt_tokens: int
     version: str
-    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., role: _Optional[str] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., transport: _Optional[str] = ..., handoff_address: _Optional[str] = ..., num_blocks: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    kernels: str
+    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., role: _Optional[str] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., transport: _Optional[str] = ..., handoff_address: _Optional[str] = ..., num_blocks: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., version: _Optional[str] = ..., kernels: _Optional[str] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("node", "handoff_address")

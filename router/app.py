@@ -46,7 +46,7 @@ class Pages:
         return JSONResponse(report, status_code=200 if report["ready"] else 503)
 
     async def version(self, _: Request) -> Response:
-        return JSONResponse({"version": _version()})
+        return JSONResponse({"version": _version(), "nodes": self._readiness.versions()})
 
     async def openapi(self, _: Request) -> Response:
         return Response(openapi_json(_version()), media_type="application/json")

@@ -153,6 +153,7 @@ def _description(wire: pb.NodeDescription) -> NodeDescription:
         handoff_address=wire.handoff_address,
         max_prompt_tokens=wire.max_prompt_tokens,
         version=wire.version,
+        kernels=wire.kernels,
     )
 
 

@@ -9,7 +9,7 @@ from twostep.core.ids import NodeRef
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """Who a node says it is. `max_prompt_tokens` is the longest prompt it can ever take."""
+    """Who a node says it is. `max_prompt_tokens` is the longest prompt it can ever take; `kernels` tells what computes."""
 
     ref: NodeRef
     role: str
@@ -22,6 +22,7 @@ class NodeDescription:
     handoff_address: str
     max_prompt_tokens: int
     version: str
+    kernels: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,11 @@ class Readiness:
             "nodes": [_node_report(node) for node in self._pool.nodes],
         }
 
+    def versions(self) -> list[dict[str, str]]:
+        """Return what runs on each node that has told."""
+        known = [node.description for node in self._pool.nodes if node.description]
+        return [{"node": str(n.ref), "role": n.role, "version": n.version, "kernels": n.kernels} for n in known]
+
     def limits(self) -> ModelLimits:
         """Return what the ready decode nodes can take. Raises NoReadyNode."""
         nodes = [node.description for node in self._pool.ready().decode]
@@ -60,6 +65,8 @@ class Readiness:
         for node in self._pool.nodes:
             metrics.node_ready.labels(node.client.address, node.role).set(node.is_ready)
         pairs = Counter(state for node in self._pool.nodes if node.role == "prefill" for state in _peer_states(node))
+        speeds = [state.bytes_per_s for _, _, state in self._pool.proven_pairs()]
+        metrics.slowest_pair.set(min(speeds, default=0.0))
         for state in PEER_STATES.values():
             metrics.pairs.labels(state).set(pairs[state])
 

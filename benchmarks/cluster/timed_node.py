@@ -89,6 +89,7 @@ class TimedRunner:
         self.kv: KVCache = TimedKV(runner.kv, notes)
         self.fingerprint = runner.fingerprint
         self.geometry = runner.geometry
+        self.kernels = runner.kernels
         self._runner = runner
         self._notes = notes
 

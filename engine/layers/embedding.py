@@ -15,8 +15,8 @@ class Embedding(nn.Module):
         super().__init__()
         self.dim = dim
         self.weight = nn.Parameter(torch.empty(num_tokens, dim))
-        self._scale = scale
+        self.scale = scale
 
     def forward(self, tokens: Tensor) -> Tensor:
         embedded = functional.embedding(tokens, self.weight)
-        return embedded if self._scale is None else embedded * embedded.new_full((), self._scale)
+        return embedded if self.scale is None else embedded * embedded.new_full((), self.scale)

@@ -19,8 +19,8 @@ class GatedMLP(nn.Module):
         super().__init__()
         self.gate_up_proj = nn.Linear(dim, 2 * inner_dim, bias=bias)
         self.down_proj = nn.Linear(inner_dim, dim, bias=bias)
-        self._activate = activate
+        self.activate = activate
 
     def forward(self, hidden: Tensor) -> Tensor:
-        down: Tensor = self.down_proj(self._activate(self.gate_up_proj(hidden)))
+        down: Tensor = self.down_proj(self.activate(self.gate_up_proj(hidden)))
         return down

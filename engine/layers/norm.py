@@ -15,6 +15,10 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
 
+    def scale(self) -> Tensor:
+        """Return what normalised numbers are multiplied by, float32 [dim]."""
+        return self.weight.float()
+
 
 class RMSNormFromOne(nn.Module):
     """Gemma's: the stored weight is what the scale has beyond one."""
@@ -26,3 +30,7 @@ class RMSNormFromOne(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm_from_one(x, self.weight, self.eps)
+
+    def scale(self) -> Tensor:
+        """See `RMSNorm.scale`."""
+        return 1.0 + self.weight.float()

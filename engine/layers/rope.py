@@ -71,11 +71,11 @@ class Rope:
         self.config = config
         exponents = torch.arange(0, config.dim, 2, dtype=torch.float32, device="cpu") / config.dim
         frequencies = 1.0 / config.theta**exponents
-        self._frequencies = config.scaling.scale(frequencies) if config.scaling else frequencies
+        self.frequencies = config.scaling.scale(frequencies) if config.scaling else frequencies
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cosines and sines, each [token, 1, dim], times the magnitude, for `positions` [token]."""
-        self._frequencies = self._frequencies.to(positions.device)
-        angles = torch.outer(positions.float(), self._frequencies).repeat(1, 2)[:, None]
+        self.frequencies = self.frequencies.to(positions.device)
+        angles = torch.outer(positions.float(), self.frequencies).repeat(1, 2)[:, None]
         magnitude = self.config.magnitude
         return (angles.cos() * magnitude).to(dtype), (angles.sin() * magnitude).to(dtype)

@@ -145,8 +145,18 @@ class HealthReply(BaseModel):
     status: Literal["ok"]
 
 
+class NodeVersion(BaseModel):
+    """`kernels` tells what computes there: compiled kernels, or torch, and why it stands in for them where it does."""
+
+    node: str
+    role: str
+    version: str
+    kernels: str
+
+
 class VersionReply(BaseModel):
     version: str
+    nodes: list[NodeVersion]
 
 
 class PairReport(BaseModel):

@@ -28,6 +28,7 @@ TABLE = {
     errors.TransferTimeout: ("transfer_timeout", 503, "ABORTED", RETRIED),
     errors.ChecksumMismatch: ("checksum_mismatch", 503, "DATA_LOSS", RETRIED),
     errors.TicketExpired: ("ticket_expired", 503, "ABORTED", RETRIED),
+    errors.UnprovenPair: ("unproven_pair", 503, "ABORTED", RETRIED),
     errors.StaleLeg: ("stale_leg", 503, "FAILED_PRECONDITION", RETRIED),
     errors.FingerprintMismatch: ("fingerprint_mismatch", 500, "FAILED_PRECONDITION", RETRIED),
     errors.Cancelled: ("cancelled", 499, "CANCELLED", FINAL),

@@ -28,11 +28,6 @@ TOKENS: list[int] = torch.randint(131, (620,), generator=torch.Generator().manua
 GREEDY = Draw(SamplingParams(seed=0, temperature=0.0), index=0)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def config_of(**changes: Any) -> EngineConfig:
     return EngineConfig(**{"dtype": "float32", "kv_bytes": 1 << 22, "layer_group": 3, "num_threads": 1, **changes})
 
@@ -45,9 +40,9 @@ def logits(runner: TorchRunner, start: int, end: int) -> Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_prefill_chunked_prefill_and_decode_give_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
+def test_prefill_chunked_prefill_and_decode_give_the_logits_of_transformers(family: str, kernels: str, tmp_path: Path) -> None:
     folder = write_tiny(tmp_path / "m", family)
-    runner, expected = TorchRunner(folder, config_of()), Oracle(folder).logits(TOKENS)
+    runner, expected = TorchRunner(folder, config_of(kernels=kernels)), Oracle(folder).logits(TOKENS)
     for end in (1, 33, 90, 600):
         assert_close(logits(runner, 0, end), expected[end - 1])
     for start, end in ((0, 19), (19, 64), (64, 65), (65, 601), *((at, at + 1) for at in range(601, 606)), (606, 620)):
@@ -79,9 +74,9 @@ def engine_of(folder: Path, **changes: Any) -> Engine:
 
 
 @pytest.mark.parametrize("family", ["qwen3, biases", "gemma2", "gemma3", "phi3, partial longrope"])
-def test_bfloat16_is_as_near_to_float32_as_transformers_bfloat16(family: str, tmp_path: Path) -> None:
+def test_bfloat16_is_as_near_to_float32_as_transformers_bfloat16(family: str, kernels: str, tmp_path: Path) -> None:
     folder = write_tiny(tmp_path / "m", family, torch.bfloat16)
-    runner, ends = TorchRunner(folder, config_of(dtype="bfloat16")), range(9, 100, 10)
+    runner, ends = TorchRunner(folder, config_of(dtype="bfloat16", kernels=kernels)), range(9, 100, 10)
     right, theirs = (Oracle(folder, dtype).logits(TOKENS[:100])[9::10] for dtype in (torch.float32, torch.bfloat16))
     ours = torch.stack([logits(runner, 0, end + 1) for end in ends])
     assert (ours - right).norm() <= 1.1 * (theirs - right).norm()
@@ -89,8 +84,8 @@ def test_bfloat16_is_as_near_to_float32_as_transformers_bfloat16(family: str, tm
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", ["mistral, windows", "qwen3", "gemma2", "gemma3"])
-def test_chunks_change_no_bit_of_the_logits(family: str, dtype: str, tmp_path: Path) -> None:
-    runner = TorchRunner(write_tiny(tmp_path / "m", family), config_of(dtype=dtype))
+def test_chunks_change_no_bit_of_the_logits(family: str, dtype: str, kernels: str, tmp_path: Path) -> None:
+    runner = TorchRunner(write_tiny(tmp_path / "m", family), config_of(dtype=dtype, kernels=kernels))
     alone = logits(runner, 0, 550)
     for start, end in pairwise((0, 1, 3, 40, 41, 200, 512, 549, 550)):
         last = logits(runner, start, end)
@@ -221,4 +216,5 @@ def edit(folder: Path, changes: dict[str, Any]) -> None:
 
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    # Without fused multiply-add, Gemma 2's steep random layers make 1.2e-4 of what are last bits before them.
+    torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-4)

@@ -27,8 +27,7 @@ def test_a_wrong_knob_is_refused_by_name(knobs: str) -> None:
         build_runner(f"fake:{knobs}", EngineConfig())
 
 
-def test_a_folder_gives_a_torch_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_a_folder_gives_a_torch_runner(tmp_path: Path) -> None:
     runner = build_runner(write_tiny_llama(tmp_path / "m").folder, EngineConfig(kv_bytes=1 << 20, num_threads=1))
     assert isinstance(runner, TorchRunner)
     assert runner.fingerprint.model == "m"

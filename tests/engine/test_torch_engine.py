@@ -38,8 +38,7 @@ def request(number: int) -> Request:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_request_draws_in_a_crowd_what_it_draws_alone(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_a_request_draws_in_a_crowd_what_it_draws_alone(dtype: str, tmp_path: Path) -> None:
     folder = write_tiny_llama(tmp_path / "m", hidden_size=64, num_attention_heads=4).folder
     alone: dict[str, list[int]] = {}
     for number in range(len(SAMPLING)):

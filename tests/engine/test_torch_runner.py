@@ -23,11 +23,6 @@ GREEDY = Draw(SamplingParams(seed=0, temperature=0.0), index=0)
 TOKENS: list[int] = torch.randint(131, (600,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def runner_of(folder: Path, **changes: Any) -> TorchRunner:
     config = {"dtype": "float32", "kv_bytes": 1 << 22, "layer_group": 2, "num_threads": 1} | changes
     return TorchRunner(folder, EngineConfig(**config))
@@ -52,9 +47,9 @@ def prefill(runner: TorchRunner, tokens: Sequence[int], cuts: Sequence[int] = ()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_prefill_chunked_prefill_and_decode_give_the_logits_of_transformers(variant: str, tmp_path: Path) -> None:
+def test_prefill_chunked_prefill_and_decode_give_the_logits_of_transformers(variant: str, kernels: str, tmp_path: Path) -> None:
     tiny = write_tiny_llama(tmp_path / "m", **VARIANTS[variant])
-    runner, expected = runner_of(tiny.folder), tiny.logits(TOKENS[:110])
+    runner, expected = runner_of(tiny.folder, kernels=kernels), tiny.logits(TOKENS[:110])
     for end in (1, 31, 32, 33, 100):
         assert_close(prefill(runner, TOKENS[:end]), expected[end - 1])
         assert_close(prefill(runner, TOKENS[:end], cuts=range(7, end, 19)), expected[end - 1])
@@ -62,18 +57,19 @@ def test_prefill_chunked_prefill_and_decode_give_the_logits_of_transformers(vari
         assert_close(logits(runner, chunk(TOKENS[position : position + 1], position))[0], expected[position])
 
 
-def test_bfloat16_is_as_near_to_float32_as_transformers_bfloat16(tmp_path: Path) -> None:
+def test_bfloat16_is_as_near_to_float32_as_transformers_bfloat16(kernels: str, tmp_path: Path) -> None:
     exact = write_tiny_llama(tmp_path / "m")
     narrow = write_tiny_llama(tmp_path / "n", torch.bfloat16)
-    ours = prefill(runner_of(tmp_path / "n", dtype="bfloat16"), TOKENS[:90], cuts=(50,))
+    ours = prefill(runner_of(tmp_path / "n", dtype="bfloat16", kernels=kernels), TOKENS[:90], cuts=(50,))
     right = exact.logits(TOKENS[:90])[-1]
     theirs = narrow.logits(TOKENS[:90])[-1]
     assert (ours - right).norm() <= 1.2 * (theirs - right).norm()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_neither_chunks_nor_company_change_a_bit_of_the_logits(dtype: str, tmp_path: Path) -> None:
-    runner = runner_of(write_tiny_llama(tmp_path / "m", hidden_size=64, num_attention_heads=4).folder, dtype=dtype)
+def test_neither_chunks_nor_company_change_a_bit_of_the_logits(dtype: str, kernels: str, tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path / "m", hidden_size=64, num_attention_heads=4).folder
+    runner = runner_of(folder, dtype=dtype, kernels=kernels)
     alone = prefill(runner, TOKENS[:550])
     assert torch.equal(prefill(runner, TOKENS[:550], cuts=(1, 3, 40, 41, 200, 512, 549)), alone)
     mates = [chunk(TOKENS[: 5 + at], 0, first_block=1 + 2 * at, name=f"mate{at}") for at in range(5)]
@@ -102,8 +98,8 @@ def test_a_chunk_that_asks_for_no_draw_brings_none(tmp_path: Path) -> None:
     assert runner.run(Batch((silent,)), lambda _: None) == [None]
 
 
-def test_what_an_earlier_owner_left_in_a_block_changes_nothing(tmp_path: Path) -> None:
-    runner = runner_of(write_tiny_llama(tmp_path / "m").folder)
+def test_what_an_earlier_owner_left_in_a_block_changes_nothing(kernels: str, tmp_path: Path) -> None:
+    runner = runner_of(write_tiny_llama(tmp_path / "m").folder, kernels=kernels)
     clean = prefill(runner, TOKENS[:40])
     runner.kv.words.fill(np.float32("nan").view(np.uint32))
     assert torch.equal(prefill(runner, TOKENS[:40]), clean)

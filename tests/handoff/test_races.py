@@ -42,6 +42,28 @@ async def test_a_cancel_that_overtakes_the_verdict_wins() -> None:
         assert pair.router.answer("a").tokens == []
 
 
+async def test_a_cancel_that_comes_between_a_done_and_its_verification_wins() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        legs = pair.decode.legs
+        answer = legs.done
+
+        async def overtaken(done: Any) -> Any:
+            answering = asyncio.ensure_future(answer(done))
+            asyncio.get_running_loop().call_soon(pair.decode.queue.stop, A, Cancelled("the client has gone"))
+            said.append(await answering)
+            return said[0]
+
+        said: list[Any] = []
+        legs.done = overtaken  # type: ignore[method-assign]
+        granted = await pair.router.grant(request("a", 100, max_tokens=1))
+        with pytest.raises(ServingError):
+            await pair.router.prefill(request("a", 100, max_tokens=1), granted.ticket)
+        assert [one.outcome for one in said] == [Outcome.ENDED]
+        await pair.settle()
+        pair.require_clean()
+        assert pair.router.answer("a").tokens == []
+
+
 async def test_a_done_that_comes_while_the_first_is_verified_waits_for_the_same_verdict() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         verdict = hold(pair.decode.parts.receiver, "finish")

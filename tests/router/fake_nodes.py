@@ -129,6 +129,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             transport="local",
             handoff_address=self.address,
             max_prompt_tokens=self.max_prompt_tokens,
+            kernels="fake",
         )
 
     async def Peers(self, request: pb.PeersRequest, context: Any) -> pb.PeersReply:

@@ -130,7 +130,9 @@ async def test_unknown_paths_and_wrong_methods_are_answered_in_openais_shape(tmp
 async def test_the_small_pages(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
         assert (await running.http.get("/health")).json() == {"status": "ok"}
-        assert (await running.http.get("/version")).json()["version"]
+        version = (await running.http.get("/version")).json()
+        assert version["version"]
+        assert [(node["role"], node["kernels"]) for node in version["nodes"]] == [("prefill", "fake"), ("decode", "fake")]
         models = (await running.http.get("/v1/models")).json()
         assert models["object"] == "list"
         assert [(card["id"], card["object"]) for card in models["data"]] == [("fake", "model")]
