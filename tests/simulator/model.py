@@ -76,11 +76,13 @@ class Expected:
 
 
 def expected(request: Request) -> Expected:
-    """Return what an undisturbed engine answers."""
-    drawn = _undisturbed(request.prompt, request.sampling)
+    """Return what an undisturbed engine answers. The rules by which it ends are written down here once more."""
+    drawn, stop = _undisturbed(request.prompt, request.sampling), request.stop
     for index, token in enumerate(drawn):
-        if finish := request.stop.finish_reason(token, index):
-            return Expected(drawn[: index + 1], finish)
+        if token in stop.stop_ids or (token in stop.eos_ids and not stop.ignore_eos):
+            return Expected(drawn[: index + 1], "stop")
+        if index + 1 == stop.max_tokens:
+            return Expected(drawn[: index + 1], "length")
     raise ValueError(f"{request.id} wants more than {MAX_TOKENS} tokens")
 
 
