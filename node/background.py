@@ -22,6 +22,7 @@ class Background:
         self._group = asyncio.TaskGroup()
         self._jobs: set[asyncio.Task[Any]] = set()
         self._daemons: set[asyncio.Task[Any]] = set()
+        self._is_over = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -34,6 +35,7 @@ class Background:
             if error is None:
                 await self.finish()
         finally:
+            self._is_over = True
             for task in self._jobs | self._daemons:
                 task.cancel()
             await self._group.__aexit__(kind, error, trace)
@@ -57,6 +59,9 @@ class Background:
         except RuntimeError as cause:
             work.close()
             raise NodeUnavailable("this node has stopped") from cause
+        if self._is_over:
+            # Whoever starts something now is ending too, and nobody else would end what is started.
+            task.cancel()
         kind.add(task)
         task.add_done_callback(kind.discard)
         return task

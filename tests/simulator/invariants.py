@@ -119,6 +119,7 @@ class Invariants:
         if life.role == "prefill":
             return
         parts = life.node.parts
+        engine.runner.kv.on_copy = lambda table, positions: self._on_copy(life, table, positions)
         _before(engine, "attach", lambda request, *_, **__: self._on_attach(life, request))
         _before(parts.landing, "give_back", lambda extent, *, proven: self._on_give_back(life, extent, proven))
         _before(parts.sources, "credit", lambda credit: self._on_credit(life, credit))
@@ -133,6 +134,15 @@ class Invariants:
         left = [one for one in self._on_way if one.extent == key and one.copies]
         if [one for one in left if one.fate not in (Fate.SEEN_EARLY, Fate.FAILED)]:
             self._violate("a proof of quiet is true", f"extent {extent.generation} of {life.process} is written to")
+
+    def _on_copy(self, life: Any, table: tuple[int, ...], positions: range) -> None:
+        engine = life.node.parts.engine
+        size = engine.runner.kv.layout.block_tokens
+        for place in range(positions.start // size, -(-positions.stop // size)):
+            owners = engine._pool._owners[table[place]]
+            if len(owners) != 1 or engine._sequences[owners[0]].blocks[place] != table[place]:
+                owned = f"which {', '.join(owners)} holds" if owners else "which is free"
+                self._violate("copies go into the request's own blocks", f"{life.process}: block {table[place]}, {owned}")
 
     def _on_attach(self, life: Any, request: Any) -> None:
         sequence = life.node.parts.engine._sequences[request]

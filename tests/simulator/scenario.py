@@ -9,7 +9,7 @@ from twostep.decode_node.config import DecodeNodeConfig
 from twostep.node.config import Timers
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.tests.simulator.faults import CALL_FATES, WRITE_FATES, Act, Fate, Fault, MessageFault, NodeFault, When
-from twostep.tests.simulator.model import MAX_TOKENS, MODEL, engine_config, expected
+from twostep.tests.simulator.model import MAX_TOKENS, MODEL, SHORT, engine_config, expected
 
 TIMERS = Timers(
     lease_s=3.0,
@@ -107,7 +107,7 @@ class Scenario:
 
 def draw(seed: int) -> Scenario:
     chance = random.Random(f"scenario/{seed}")
-    num_routers = 1 if chance.random() < 0.8 else 2
+    num_routers = 1 if chance.random() < 0.7 else 2
     routers = tuple(f"R{number}" for number in range(1, num_routers + 1))
     prefill = {f"P{number}": _prefill(chance) for number in range(1, chance.choice((1, 1, 2, 2, 2, 3)) + 1)}
     decode = {f"D{number}": _decode(chance) for number in range(1, chance.choice((1, 1, 1, 2, 2, 3)) + 1)}
@@ -160,7 +160,7 @@ def _prompts(chance: random.Random) -> list[tuple[int, ...]]:
 
 def _ask(chance: random.Random, number: int, family: list[tuple[int, ...]], routers: tuple[str, ...]) -> Ask:
     sampling = SamplingParams(seed=chance.randrange(2), temperature=chance.choice((0.0, 0.0, 1.0)))
-    max_tokens = chance.choice((1, 2, 3, 6, 10, MAX_TOKENS))
+    max_tokens = MAX_TOKENS if chance.random() < 0.06 else chance.choice((1, 2, 3, 6, 10, SHORT))
     request = Request(RequestId(f"r{number}"), chance.choice(family), sampling, StopRules(max_tokens=max_tokens))
     if chance.random() < 0.2:
         drawn = expected(request).tokens
@@ -231,17 +231,19 @@ def _a_decode_node_lost_in_mid_answer(chance: random.Random, names: tuple[str, .
 
 
 def _a_ticket_for_an_earlier_life(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
-    nth, router = chance.randrange(1, 4), chance.choice([name for name in names if name.startswith("R")])
-    node = chance.choice([name for name in names if name.startswith("P")])
+    """One router is frozen with a ticket in its hands while another one introduces the prefill node's next life."""
+    if "R2" not in names:
+        return _a_prefill_that_comes_too_late(chance, names)
+    nth, node = chance.randrange(1, 4), chance.choice([name for name in names if name.startswith("P")])
     return [
         NodeFault(Act.KILL, node, When("Reserve", nth, chance.random() * 2e-3), 0.05),
-        NodeFault(Act.FREEZE, router, When("Reserve", nth, 1e-3 + chance.random() * 2e-3), 1.0 + chance.random()),
+        NodeFault(Act.FREEZE, chance.choice(("R1", "R2")), When("Reserve", nth, chance.random() * 3e-3), 2.9),
     ]
 
 
 def _an_engine_that_hangs_for_long(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
     node = chance.choice([name for name in names if name.startswith("P")])
-    return [NodeFault(Act.HANG, node, When("Prefill", chance.randrange(1, 3), 1e-3), 50.0)]
+    return [NodeFault(Act.HANG, node, When("Prefill", chance.randrange(1, 3), 0.0), 50.0)]
 
 
 def _writes_that_fail_and_land(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:

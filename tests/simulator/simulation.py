@@ -326,6 +326,7 @@ class Cluster:
                 yield f"{name} is not up"
                 continue
             yield from leftovers(life)
+            yield from self._strangers(life)
         for name in self.scenario.routers:
             router = self.current(name)
             if not router.is_up or router.pool is None:
@@ -336,6 +337,15 @@ class Cluster:
                     yield f"{name} keeps {sorted(node.live)} at {node.client.address}"
         if self.fabric.flights and any(not flight.fate for flight in self.fabric.flights):
             yield "writes are on their way"
+
+    def _strangers(self, life: NodeLife) -> Iterator[str]:
+        """Yield the routers that a node still keeps something for though they are gone."""
+        known = {current.pool._router for name in self.scenario.routers if (current := self.current(name)).pool}
+        kept = set(life.node.parts.leases._leases)
+        if life.role == "decode":
+            kept |= set(life.node.parts.tokens._outboxes)
+        if gone := sorted(kept - known):
+            yield f"{life.process} remembers the routers {gone}"
 
     def _check_settled(self) -> None:
         if left := list(self._leftovers()):
@@ -376,10 +386,19 @@ def leftovers(life: NodeLife) -> Iterator[str]:
         yield f"{name}: {difference}"
     if census.referenced or census.free + census.cached != census.total:
         yield f"{name}: {census}"
+    parts = node.parts
+    if len(parts.background._jobs):
+        yield f"{name}: {len(parts.background._jobs)} jobs"
     if life.role == "prefill":
+        if len(parts.pushes) or node._sender._legs or node._sender._writes or node._sender._probes:
+            sender = node._sender
+            held = len(parts.pushes), len(sender._legs), len(sender._writes), len(sender._probes)
+            yield f"{name}: (pushes, legs, writes, probes) at the sender are {held}"
         if legs := [leg.id for leg in node.legs]:
             yield f"{name}: legs {legs}"
         return
+    if node._receiver._legs or node._receiver._inbox:
+        yield f"{name}: {len(node._receiver._legs)} legs at the receiver"
     landing = node.parts.landing.census()
     if landing.free_bytes != landing.total_bytes:
         yield f"{name}: {landing}"
