@@ -310,7 +310,7 @@ def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -
                 world.violate("only the current attempt is heard", f"{event} is accepted in attempt {attempt}")
         return decision
 
-    add, remove = NodeConnection.add, NodeConnection.remove
+    add, remove, lose = NodeConnection.add, NodeConnection.remove, NodeConnection._lose
 
     def watched_add(self: NodeConnection, request: Any, put: Any, *, weight: int) -> None:
         key = self.client._router, self.client.address, request
@@ -322,11 +322,18 @@ def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -
         at_nodes.pop((self.client._router, self.client.address, request), None)
         remove(self, request)
 
+    def watched_lose(self: NodeConnection, reason: str) -> None:
+        lose(self, reason)
+        here = self.client._router, self.client.address
+        for key in [key for key in at_nodes if key[:2] == here and key[2] not in self._requests]:
+            del at_nodes[key]
+
     handler = _ErrorsViolate(world)
     root = logging.getLogger("twostep")
     level, propagate = root.level, root.propagate
     RequestState.on = watched  # type: ignore[method-assign]
     NodeConnection.add, NodeConnection.remove = watched_add, watched_remove  # type: ignore[method-assign]
+    NodeConnection._lose = watched_lose  # type: ignore[method-assign]
     root.addHandler(handler)
     root.setLevel(logging.ERROR)
     root.propagate = False
@@ -335,6 +342,7 @@ def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -
     finally:
         RequestState.on = on  # type: ignore[method-assign]
         NodeConnection.add, NodeConnection.remove = add, remove  # type: ignore[method-assign]
+        NodeConnection._lose = lose  # type: ignore[method-assign]
         root.removeHandler(handler)
         root.setLevel(level)
         root.propagate = propagate
@@ -346,8 +354,8 @@ class _ErrorsViolate(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        self._world.violate("no unexpected exception", f"{record.getMessage()}: {error!r}")
+        if record.exc_info:
+            self._world.violate("no unexpected exception", f"{record.getMessage()}: {record.exc_info[1]!r}")
 
 
 def _leg_of(flight: Flight) -> Leg | None:
