@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from twostep.tests.simulator.mutants import MUTANTS, mutated
+from twostep.tests.simulator.mutants import MUTANTS, Mutant, mutated
 from twostep.tests.simulator.scenario import draw
 from twostep.tests.simulator.shrink import shrink, violates
 from twostep.tests.simulator.simulation import simulate
@@ -19,7 +19,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.replay is not None:
         return replay(options.replay, options.mutant, as_drawn=options.as_drawn)
     if options.mutants:
-        return hunt_all(options.mutant, options.within, options.jobs)
+        mutants = [one for one in MUTANTS if options.mutant in ("", one.name) and not (options.common and one.is_rare)]
+        return hunt_all(mutants, options.within, options.jobs)
     report = storm(range(options.start, options.start + options.seeds), jobs=options.jobs, tell=tell_on_terminal)
     tell_on_terminal("")
     print(*show(report), sep="\n", flush=True)
@@ -41,9 +42,9 @@ def replay(seed: int, mutant: str, *, as_drawn: bool) -> int:
     return 1 if result.violations else 0
 
 
-def hunt_all(name: str, num_seeds: int, jobs: int) -> int:
+def hunt_all(mutants: list[Mutant], num_seeds: int, jobs: int) -> int:
     """Look for a seed that kills each mutant, from 0 on."""
-    hunted = {one.name: one.breaks for one in MUTANTS if name in ("", one.name)}
+    hunted = {one.name: one.breaks for one in mutants}
 
     def tell(mutant: str, kill: Failure | None) -> None:
         if kill:
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--replay", type=int, metavar="SEED", help="print what happens in one seed, shrunk when it fails")
     parser.add_argument("--as-drawn", action="store_true", help="replay without shrinking")
     parser.add_argument("--mutants", action="store_true", help="see that each mutant is killed")
+    parser.add_argument("--common", action="store_true", help="leave out the mutants that do harm in few runs only")
     parser.add_argument("--within", type=int, default=MUTANT_SEEDS, metavar="SEEDS", help="the seeds that a mutant may survive")
     parser.add_argument("--mutant", default="", help="the one mutant to replay a seed with, or to kill")
     return parser

@@ -45,21 +45,22 @@ Patch = AbstractContextManager[Any]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`breaks` is the promise that it breaks."""
+    """`breaks` is the promise that it breaks; one that `is_rare` does harm in few runs only."""
 
     name: str
     breaks: str
     apply: Callable[[], Patch]
+    is_rare: bool
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(breaks: str) -> Callable[[Callable[[], Patch]], Callable[[], Patch]]:
+def mutant(breaks: str, *, is_rare: bool = False) -> Callable[[Callable[[], Patch]], Callable[[], Patch]]:
     """Add the decorated maker of a patch to the mutants, under its own name."""
 
     def add(apply: Callable[[], Patch]) -> Callable[[], Patch]:
-        MUTANTS.append(Mutant(apply.__name__, breaks, apply))
+        MUTANTS.append(Mutant(apply.__name__, breaks, apply, is_rare))
         return apply
 
     return add
@@ -198,7 +199,7 @@ def _landing_digest(leg: IncomingLeg, layer: int, block: int) -> int:
     return int(digest_layers(landed, first_layer=layer, first_token=tokens.start)[0])
 
 
-@mutant("complete means that every cell is in, not that as many came as there are")
+@mutant("complete means that every cell is in, not that as many came as there are", is_rare=True)
 def attaches_on_a_count() -> Patch:
     def hear(self: IncomingLeg, piece: Any) -> bool:
         self._num_heard = getattr(self, "_num_heard", 0) + len(piece)
@@ -262,7 +263,7 @@ def says_done_before_the_writes_are() -> Patch:
 # Names and answers.
 
 
-@mutant("a message of another generation changes nothing")
+@mutant("a message of another generation changes nothing", is_rare=True)
 def skips_the_generation() -> Patch:
     return patched(DestinationLegs, _find=lambda self, leg, generation: self._parts.handoffs.expecting(leg))
 
@@ -289,12 +290,12 @@ def releases_twice() -> Patch:
 # Tokens.
 
 
-@mutant("forced tokens are never drawn again")
+@mutant("forced tokens are never drawn again", is_rare=True)
 def draws_forced_tokens_again() -> Patch:
     return patched(Sequence, next_index=property(lambda self: len(self.tokens) - len(self.request.tokens)))
 
 
-@mutant("a router takes tokens of its current attempt only")
+@mutant("a router takes tokens of its current attempt only", is_rare=True)
 def hears_old_attempts() -> Patch:
     on = RequestState.on
 
@@ -324,7 +325,7 @@ def skips_the_first_tokens_stop_rules() -> Patch:
     return patched(StopRules, finish_reason=lambda self, token, index: finish(self, token, index) if index else None)
 
 
-@mutant("what was preempted is computed again from its own tokens")
+@mutant("what was preempted is computed again from its own tokens", is_rare=True)
 def resumes_with_stale_blocks() -> Patch:
     take = SequenceTable._take_blocks
 
@@ -340,7 +341,7 @@ def resumes_with_stale_blocks() -> Patch:
 # Life.
 
 
-@mutant("a queued request is alive")
+@mutant("a queued request is alive", is_rare=True)
 def lets_queued_requests_die() -> Patch:
     on = RequestState.on
     waiting: set[str] = set()
@@ -356,18 +357,18 @@ def lets_queued_requests_die() -> Patch:
     return all_of(patched(RequestState, on=note), patched(NodeConnection, live=live))
 
 
-@mutant("a hung engine is no progress, though its control thread lives")
+@mutant("a hung engine is no progress, though its control thread lives", is_rare=True)
 def takes_a_hung_engine_for_progress() -> Patch:
     is_progress = progress.is_progress
     return patched(progress, is_progress=lambda before, now: now.phase == "computing" or is_progress(before, now))
 
 
-@mutant("the requests of a router that is silent for a lease end")
+@mutant("the requests of a router that is silent for a lease end", is_rare=True)
 def keeps_the_requests_of_dead_routers() -> Patch:
     return patched(Leases, expire=lambda self: {})
 
 
-@mutant("a ticket names the life of the prefill node that it is for")
+@mutant("a ticket names the life of the prefill node that it is for", is_rare=True)
 def takes_tickets_of_an_earlier_life() -> Patch:
     may_begin = LegRecord.may_begin
 

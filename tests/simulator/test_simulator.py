@@ -7,20 +7,14 @@ from dataclasses import replace
 import pytest
 
 from twostep.tests.simulator.faults import Fate, MessageFault
-from twostep.tests.simulator.mutants import MUTANTS, mutated
+from twostep.tests.simulator.mutants import mutated
 from twostep.tests.simulator.scenario import draw
 from twostep.tests.simulator.shrink import shrink, violates
 from twostep.tests.simulator.simulation import Result, simulate
 
 NUM_SEEDS = 2000
 NUM_LONG_SEEDS = 20_000
-NUM_MUTANT_SEEDS = 40
-RARE = frozenset(
-    {
-        "lends_undrained_landing_at_once",
-    }
-)
-"""Mutants that may survive so few seeds."""
+NUM_MUTANT_SEEDS = 200
 SPOILT = {"no attach on a spoiled copy", "no credit before the copy is right", "only right blocks can be found"}
 
 
@@ -79,11 +73,10 @@ def test_no_storm_of_many_more_seeds_breaks_a_promise() -> None:
 
 @pytest.mark.processes
 @pytest.mark.timeout(600)
-def test_most_mutants_are_killed_soon() -> None:
+def test_mutants_that_do_harm_in_many_runs_are_killed_soon() -> None:
     """The others meet their seed within 2000: `make storm` looks for all of them."""
-    ended = run_simulator("--mutants", "--within", str(NUM_MUTANT_SEEDS))
-    killed = [line.split()[1].rstrip(":") for line in ended.stdout.splitlines() if line.startswith("killed")]
-    assert {one.name for one in MUTANTS} - set(killed) <= RARE, ended.stdout
+    ended = run_simulator("--mutants", "--common", "--within", str(NUM_MUTANT_SEEDS))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.long
