@@ -6,9 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from twostep.tests.chaos.plan import Plan
 from twostep.tests.chaos.programs import Program
 from twostep.tests.chaos.questions import Question
-from twostep.tests.chaos.town import Town, counted, heard, over, town
+from twostep.tests.chaos.streams import all_over, heard
+from twostep.tests.chaos.town import Town, counted, require_right, town
 from twostep.tests.chaos.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -22,42 +24,42 @@ def questions(salt: str, *, max_tokens: int = 300, num_streams: int = 6) -> list
 
 
 async def test_a_decode_node_hands_its_long_answers_to_another(tmp_path: Path) -> None:
-    async with town(tmp_path, num_prefill=1, decode={"timers.drain_s": 0.5}) as here:
+    async with town(Plan(tmp_path, num_prefill=1, roles={"decode": {"timers.drain_s": 0.5}})) as here:
         async with here.asking(questions("decode")) as streams:
             for stream in streams:
                 await heard(stream, 3)
             here.decode[0].ask_to_stop()
             assert await here.decode[0].ended(within_s=ENDS_S) == 0
             assert not all(stream.is_over for stream in streams)
-        assert all(stream.is_right for stream in streams), [stream for stream in streams if not stream.is_right]
+        require_right(streams)
         here.decode.pop(0)
         await here.at_baseline()
 
 
 async def test_a_decode_node_with_time_enough_finishes_its_answers(tmp_path: Path) -> None:
-    async with town(tmp_path, num_prefill=1, num_decode=1, decode={"timers.drain_s": 30}) as here:
+    async with town(Plan(tmp_path, num_prefill=1, num_decode=1, roles={"decode": {"timers.drain_s": 30}})) as here:
         async with here.asking(questions("whole", max_tokens=100)) as streams:
             for stream in streams:
                 await heard(stream, 3)
             here.decode[0].ask_to_stop()
-        assert all(stream.is_right for stream in streams), [stream for stream in streams if not stream.is_right]
+        require_right(streams)
         assert await here.decode[0].ended(within_s=ENDS_S) == 0
 
 
 async def test_a_prefill_node_ends_well_under_load(tmp_path: Path) -> None:
-    slow = {"model": "fake:vocab_size=128,step_s=0.005,token_s=0.002", "timers.drain_s": 0.3}
-    async with town(tmp_path, num_decode=1, prefill=slow, decode={"model": slow["model"]}) as here:
+    slow = {"model": "fake:vocab_size=128,step_s=0.005,token_s=0.002"}
+    async with town(Plan(tmp_path, num_decode=1, nodes=slow, roles={"prefill": {"timers.drain_s": 0.3}})) as here:
         async with here.asking(questions("prefill", max_tokens=20, num_streams=12)) as streams:
             await heard(streams[0], 1)
             here.prefill[0].ask_to_stop()
             assert await here.prefill[0].ended(within_s=ENDS_S) == 0
-        assert all(stream.is_right for stream in streams), [stream for stream in streams if not stream.is_right]
+        require_right(streams)
         here.prefill.pop(0)
         await here.at_baseline()
 
 
 async def test_a_router_finishes_what_it_has_and_ends_the_rest_with_an_error(tmp_path: Path) -> None:
-    async with town(tmp_path, num_prefill=1, num_decode=1, router={"drain_s": 2}) as here:
+    async with town(Plan(tmp_path, num_prefill=1, num_decode=1, each={"r0": {"drain_s": 2}})) as here:
         async with (
             here.asking(questions("short", max_tokens=60, num_streams=2)) as short,
             here.asking(questions("long", max_tokens=400, num_streams=2)) as long,
@@ -65,12 +67,11 @@ async def test_a_router_finishes_what_it_has_and_ends_the_rest_with_an_error(tmp
             for stream in (*short, *long):
                 await heard(stream, 3)
             here.routers[0].ask_to_stop()
-            for stream in (*short, *long):
-                await over(stream)
+            await all_over((*short, *long))
             with pytest.raises(httpx.ConnectError):
                 await here.clients[0].get("/ready")
         assert await here.routers[0].ended(within_s=ENDS_S) == 0
-        assert all(stream.is_right for stream in short), short
+        require_right(short)
         assert all(stream.error == "node_unavailable" and stream.is_true_so_far for stream in long), long
         await here.at_baseline()
 
@@ -78,7 +79,7 @@ async def test_a_router_finishes_what_it_has_and_ends_the_rest_with_an_error(tmp
 @pytest.mark.parametrize("role", ["prefill", "decode", "routers"])
 async def test_the_second_signal_ends_a_program_at_once(role: str, tmp_path: Path) -> None:
     slow = {"model": "fake:vocab_size=128,step_s=2.0", "timers.progress_s": 20}
-    async with town(tmp_path, num_prefill=1, num_decode=1, prefill=slow, decode=slow) as here:
+    async with town(Plan(tmp_path, num_prefill=1, num_decode=1, nodes=slow)) as here:
         victim = getattr(here, role)[0]
         async with here.asking(questions(role, num_streams=1)) as streams:
             if role == "prefill":
@@ -94,7 +95,7 @@ async def test_the_second_signal_ends_a_program_at_once(role: str, tmp_path: Pat
 
 
 async def _computes(node: Program) -> str:
-    return "" if counted(node, "twostep_legs", phase="computing") else f"{node.name} computes nothing yet"
+    return "" if await counted(node, "twostep_legs", phase="computing") else f"{node.name} computes nothing yet"
 
 
 async def _drains(here: Town, program: Program) -> str:
