@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 TYPES := build/types/twostep
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check check-full storm fmt lint types proto proto-check model
+.PHONY: help demo test test-unit check check-full storm fmt lint types proto proto-check chart chart-check model
 
 help:
 	@echo 'make demo        start a prefill and a decode node, ask SmolLM2 a question, print the bill'
@@ -15,7 +15,7 @@ help:
 	@echo 'make check       exactly what CI runs: format, lint, types, generated files, all tests'
 	@echo 'make check-full  the same, and what takes long'
 	@echo 'make storm       SEEDS=20000 START=0 JOBS=2: simulated clusters under storms of faults, then the mutants'
-	@echo 'make fmt lint types proto'
+	@echo 'make fmt lint types proto chart'
 
 demo: model
 	$(BIN)/twostep demo
@@ -26,7 +26,7 @@ test: model
 test-unit: $(INSTALLED)
 	$(BIN)/python -m pytest -m 'not processes and not model and not long'
 
-check: lint types proto-check test
+check: lint types proto-check chart-check test
 
 check-full: check
 	$(BIN)/python -m pytest -m long
@@ -49,12 +49,21 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED) $(TYPES)
 	$(BIN)/mypy
+	MYPYPATH=build/types:deploy/helm $(BIN)/mypy deploy/helm
 
 proto: $(INSTALLED)
 	PYTHON=$(BIN)/python proto/generate.sh
 
 proto-check: $(INSTALLED)
 	PYTHON=$(BIN)/python proto/generate.sh --check
+
+# What the Helm chart and its documentation say about values and configuration, and what it renders.
+chart: $(INSTALLED)
+	$(BIN)/python deploy/helm/generate.py
+	$(BIN)/python -m twostep.tests.helm.goldens
+
+chart-check: $(INSTALLED)
+	$(BIN)/python deploy/helm/generate.py --check
 
 model: $(INSTALLED)
 	$(BIN)/twostep models pull smollm2

@@ -17,4 +17,10 @@ def observe_engine(metrics: NodeMetrics, engine: Engine, owners: Callable[[], fr
     kernels = engine.runner.kernels
     metrics.observe("kernels", "1 for what computes here.", "kernels", lambda: {kernels: 1.0})
     metrics.observe("kv_blocks", "KV blocks by state.", "state", blocks)
+    metrics.observe_value("kv_usage_ratio", "Share of the KV blocks that requests hold.", lambda: _usage(engine))
     metrics.observe_value("orphaned_blocks", "KV blocks referenced by nobody alive.", lambda: engine.census(owners).orphaned)
+
+
+def _usage(engine: Engine) -> float:
+    census = engine.census()
+    return census.referenced / census.total
