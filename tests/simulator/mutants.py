@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from twostep.core.digest import digest_layers
+from twostep.core.digest import digest
 from twostep.core.errors import Cancelled
 from twostep.core.kv_memory import LandedPiece
 from twostep.core.request import StopRules
@@ -195,8 +195,8 @@ def _landing_digest(leg: IncomingLeg, layer: int, block: int) -> int:
     )
     words = HostKVCache(source, 1)._landing_words(leg._memory, piece)
     tokens = piece.tokens_of(block)
-    landed = words[layer : layer + 1, block % leg.extent.num_slots, :, : len(tokens)]
-    return int(digest_layers(landed, first_layer=layer, first_token=tokens.start)[0])
+    landed = words[layer, block % leg.extent.num_slots, :, : len(tokens)]
+    return digest(landed, layer=layer, first_token=tokens.start)
 
 
 @mutant("complete means that every cell is in, not that as many came as there are", is_rare=True)
