@@ -54,12 +54,16 @@ def layer_coefficients(first_layer: int, num_layers: int, num_heads: int, num_wo
 
 def digest(words: Words, *, layer: int, first_token: int, first_head: int = 0) -> int:
     """Return the digest of `words` [head, token, word], whose first token stands at position `first_token`."""
-    return int(digest_layers(words[None], first_layer=layer, first_token=first_token, first_head=first_head)[0])
+    by_token = token_coefficients(first_token, words.shape[1])
+    return int(digest_blocks(words[None, None], by_token, first_layer=layer, first_head=first_head)[0, 0])
 
 
-def digest_layers(words: Words, *, first_layer: int, first_token: int, first_head: int = 0) -> Digests:
-    """Return the digests of `words` [layer, head, token, word], consecutive layers from `first_layer` on, as uint64 [layer]."""
-    num_layers, num_heads, num_tokens, num_words = words.shape
+def digest_blocks(words: Words, by_token: Digests, *, first_layer: int, first_head: int = 0) -> Digests:
+    """Return the digests of `words` [layer, block, head, token, word] as uint64 [layer, block].
+
+    `by_token` are the `token_coefficients` of all tokens, block after block.
+    """
+    num_layers, num_blocks, num_heads, num_tokens, num_words = words.shape
     by_word = layer_coefficients(first_layer, num_layers, num_heads, num_words, first_head)
-    per_token = np.einsum("lhtw,lhw->lt", words.astype(np.uint64), by_word)
-    return np.asarray(per_token @ token_coefficients(first_token, num_tokens))
+    per_token = np.einsum("lbhtw,lhw->lbt", words.astype(np.uint64), by_word)
+    return np.asarray((per_token * by_token.reshape(num_blocks, num_tokens)).sum(axis=-1))
