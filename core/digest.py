@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DIGEST_VERSION = "multilinear64:v1"
+PAGE_TOKENS = 4096
 
 Words = NDArray[np.uint32]
 Digests = NDArray[np.uint64]
@@ -38,9 +39,22 @@ def word_coefficients(layer: int, num_heads: int, num_words: int, first_head: in
 
 
 def token_coefficients(first_token: int, num_tokens: int) -> Digests:
-    """Return the odd coefficients of a run of positions as uint64 [token]."""
-    positions = np.arange(first_token, first_token + num_tokens, dtype=np.uint64)
-    return splitmix64(positions | np.uint64(1 << 63)) | np.uint64(1)
+    """Return the odd coefficients of a run of positions as read-only uint64 [token]."""
+    page, start = divmod(first_token, PAGE_TOKENS)
+    end = start + num_tokens
+    if end <= PAGE_TOKENS:
+        return _token_page(page)[start:end]
+    pages = [_token_page(one) for one in range(page, page + -(-end // PAGE_TOKENS))]
+    return np.concatenate(pages)[start:end]
+
+
+@lru_cache(maxsize=64)
+def _token_page(page: int) -> Digests:
+    """Return the coefficients of `PAGE_TOKENS` positions: most runs are short, and there are many."""
+    positions = np.arange(page * PAGE_TOKENS, (page + 1) * PAGE_TOKENS, dtype=np.uint64)
+    coefficients = splitmix64(positions | np.uint64(1 << 63)) | np.uint64(1)
+    coefficients.setflags(write=False)
+    return coefficients
 
 
 @lru_cache(maxsize=128)
