@@ -23,7 +23,7 @@ from twostep.decode_node.legs import Legs
 from twostep.decode_node.parts import MAX_ANSWERS, Parts
 from twostep.decode_node.release import Release
 from twostep.decode_node.reservation_queue import ReservationQueue
-from twostep.decode_node.source_client import SourceClient
+from twostep.decode_node.source_client import GIVE_UP_CALLS, SourceClient
 from twostep.decode_node.source_peers import SourcePeers
 from twostep.decode_node.tokens import TokenStreams
 from twostep.engine.engine import Engine, StepResult
@@ -140,7 +140,11 @@ class DecodeNode:
             await self._channels.close()
 
     async def drain(self) -> None:
-        """Admit nothing more and wait until the last request has gone, at most as long as the configuration allows."""
+        """Admit nothing more and wait until the last request has gone, at most as long as the configuration allows.
+
+        What still runs then is handed back to its router. Returns when the prefill nodes that were told have answered, or will
+        not: until then they may write into the landing pool.
+        """
         self.readiness.is_draining = True
         self.queue.close()
         self._advance()
@@ -149,6 +153,7 @@ class DecodeNode:
                 await self._idle.wait()
         except TimeoutError:
             self._end_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
+        await self.parts.background.finish(within_s=GIVE_UP_CALLS * self.parts.timers.call_s)
 
     def answer_hello(self, hello: Hello) -> HelloReply:
         """Meet a prefill node. A new incarnation of one known before ends what the old one was sending."""

@@ -22,6 +22,7 @@ class Background:
         self._group = asyncio.TaskGroup()
         self._jobs: set[asyncio.Task[Any]] = set()
         self._daemons: set[asyncio.Task[Any]] = set()
+        self._is_ending = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -34,6 +35,7 @@ class Background:
             if error is None:
                 await self.finish()
         finally:
+            self._is_ending = True
             for task in self._jobs | self._daemons:
                 task.cancel()
             await self._group.__aexit__(kind, error, trace)
@@ -46,10 +48,12 @@ class Background:
         """Run something that goes on for as long as the node lives, or until it is cancelled."""
         return self._start(daemon, self._daemons)
 
-    async def finish(self) -> None:
-        """Wait until the jobs are done, a bounded time."""
-        if self._jobs:
-            await asyncio.wait(self._jobs, timeout=FINISH_S)
+    async def finish(self, *, within_s: float = FINISH_S) -> None:
+        """Wait until the jobs are done, those too that they start, a bounded time."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + within_s
+        while self._jobs and (left_s := give_up_at - loop.time()) > 0:
+            await asyncio.wait(self._jobs, timeout=left_s)
 
     def _start(self, work: Coroutine[Any, Any, T], kind: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
         try:
@@ -59,4 +63,7 @@ class Background:
             raise NodeUnavailable("this node has stopped") from cause
         kind.add(task)
         task.add_done_callback(kind.discard)
+        if self._is_ending:
+            # Peers and routers speak to a node to its very end: what begins now must not keep it.
+            task.cancel()
         return task

@@ -22,7 +22,8 @@ from twostep.node.address import NodeAddress
 from twostep.node.calls import Channels
 from twostep.node.config import NodeConfig
 from twostep.node.control import NodeControl
-from twostep.node.identity import new_identity
+from twostep.node.identity import advertised_host, new_identity
+from twostep.node.interfaces import keep_to_interface_of
 from twostep.node.loading import Loading
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
@@ -109,6 +110,7 @@ async def _load(
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
     if fabric is not None and config.transport == "local":
         return LocalTransport(fabric, node)
+    keep_to_interface_of(advertised_host(config))
     _require_that_bytes_move(config)
     return NixlTransport(node)
 

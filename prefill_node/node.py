@@ -40,6 +40,9 @@ from twostep.prefill_node.parts import MAX_ENDED_LEGS, Parts
 from twostep.prefill_node.progress import Progress
 from twostep.prefill_node.pushes import Pushes
 
+GOODBYE_CALLS = 2
+"""So many calls' time may the last words to decode nodes take."""
+
 
 class PrefillNode:
     """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's.
@@ -151,7 +154,10 @@ class PrefillNode:
         return outcome
 
     async def drain(self) -> None:
-        """Admit nothing more and wait until the last leg has gone, at most as long as the configuration allows."""
+        """Admit nothing more and wait until the last leg has gone, at most as long as the configuration allows.
+
+        What still runs then is handed back to its router. Returns when the decode nodes have heard of it, or do not answer.
+        """
         self.readiness.is_draining = True
         self.legs.stop_waiting(NodeUnavailable(f"{self.parts.node} is draining"))
         try:
@@ -159,6 +165,7 @@ class PrefillNode:
                 await self.legs.empty()
         except TimeoutError:
             self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
+        await self.parts.background.finish(within_s=GOODBYE_CALLS * self.parts.timers.call_s)
 
     def tick(self) -> None:
         """Look at every timer. Raises EngineFault when no more KV can be sent."""

@@ -15,6 +15,9 @@ from twostep.router.config import RouterConfig
 from twostep.router.guarded_connection import ClientTimeouts, GuardedConnection
 from twostep.router.metrics import Metrics
 
+LAST_WORDS_S = 2
+"""How long clients may take to hear that their requests were ended when the time to drain was over."""
+
 
 class HttpServer(uvicorn.Server):
     """Leaves signals alone: the program's own handlers stop it. Shows a renewed certificate as soon as there is one."""
@@ -59,7 +62,7 @@ def new_http_server(
             access_log=False,
             server_header=False,
             timeout_keep_alive=math.ceil(config.client_idle_s),
-            timeout_graceful_shutdown=max(1, int(config.drain_s)),
+            timeout_graceful_shutdown=math.ceil(config.drain_s) + LAST_WORDS_S,
             ssl_certfile=config.front_tls.certificate if config.front_tls else None,
             ssl_keyfile=config.front_tls.key if config.front_tls else None,
         ),

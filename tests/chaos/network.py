@@ -69,6 +69,15 @@ class Network:
             self._isolate(names, "off")
 
     @contextmanager
+    def unplugged(self, name: str) -> Iterator[None]:
+        """Lose every packet from and to one machine."""
+        _ip("-n", self._namespace("hub"), "link", "set", name, "down")
+        try:
+            yield
+        finally:
+            _ip("-n", self._namespace("hub"), "link", "set", name, "up")
+
+    @contextmanager
     def forgotten_connections(self) -> Iterator[None]:
         """Lose every packet of the connections that are open now; new ones work. So a NAT forgets the idle."""
         hub = self.inside("hub")

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from twostep.tests.chaos.plan import Plan
 from twostep.tests.chaos.programs import Program
-from twostep.tests.chaos.questions import Question, Stream
+from twostep.tests.chaos.questions import Question
+from twostep.tests.chaos.streams import Stream
 from twostep.tests.chaos.town import Town, town
 
 pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(900)]
@@ -110,7 +112,7 @@ async def test_after_many_faults_under_load_nothing_is_wrong_held_or_grown(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = time.monotonic()
-    async with town(tmp_path, num_routers=2) as here:
+    async with town(Plan(tmp_path, num_routers=2)) as here:
         survivors = (here.prefill[0], here.decode[0], here.routers[0])
         soak = Soak(here, seed)
         await soak.run(NUM_FAULTS // 5)
