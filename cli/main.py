@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from twostep.cli import chat, demo, doctor, ledger, models, up
+from twostep.cli.entry import INTERRUPTED
 from twostep.core.errors import ConfigError, ServingError
 from twostep.core.program import OneLineParser
 
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ServingError as error:
         return _complain(error, 1)
     except KeyboardInterrupt:
-        return up.INTERRUPTED
+        return INTERRUPTED
     return code
 
 

@@ -19,10 +19,9 @@ from twostep.cli.child import ChildEnded
 from twostep.cli.cluster import Cluster, ClusterPlan, running
 from twostep.cli.cluster_config import plan_cluster
 from twostep.cli.cluster_options import add_cluster_options
+from twostep.cli.entry import INTERRUPTED
 from twostep.cli.watch import Stopped, Watch
 from twostep.core.errors import ServingError
-
-INTERRUPTED = 130
 
 Use = Callable[[Cluster, Watch], Awaitable[int]]
 """What to do with the cluster once it can serve; returns the exit code."""

@@ -31,7 +31,7 @@ MAX_COPY_BYTES = 4 << 20
 """One copy is cut to this size so that a `forget` never waits longer than for one of them."""
 MAX_EARLY_NOTES = 1024
 POLL_S = 200e-6
-MAX_POLL_S = 2e-3
+MAX_POLL_S = 0.5e-3
 IDLE_POLL_S = 10e-3
 """Transports without a thread of their own make progress, a new peer's first connection too, only while polled."""
 logger = logging.getLogger(__name__)
