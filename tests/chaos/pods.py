@@ -3,16 +3,18 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from twostep.tests.chaos.plan import ROLES, ROUTER, Settings
 from twostep.tests.chaos.programs import Program
-from twostep.tests.chaos.questions import Question, Stream
-from twostep.tests.chaos.town import DEADLINE_S, DECODE, NODE, ROUTER, Settings, ended_at_last, held_at, ready_report
+from twostep.tests.chaos.questions import Question
+from twostep.tests.chaos.streams import DEADLINE_S, Stream
+from twostep.tests.chaos.town import BASELINE_S, client_of, held_at, ready_report
 from twostep.tests.chaos.waiting import until
 
 PRE_STOP_S = 0.5
@@ -44,7 +46,7 @@ class Pods:
         """Start a node, name it, and return its name."""
         name = f"{role[0]}{self.num_started}"
         self.num_started += 1
-        given = {**NODE, **(DECODE if role == "decode" else {}), "node_id": name, "timers.drain_s": 20, **(settings or {})}
+        given = {**ROLES[role], "node_id": name, "timers.drain_s": 20, **(settings or {})}
         node = Program(name, f"twostep.{role}_node", self.folder, given)
         self.started.append(node)
         await node.restart()
@@ -80,8 +82,7 @@ class Pods:
         self.started.append(router)
         await router.restart()
         self.routers.append(router)
-        url = f"http://{router.addresses['http']}"
-        self.clients.append(httpx.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False))
+        self.clients.append(client_of(router))
         await self.proven(1)
         return number
 
@@ -97,7 +98,7 @@ class Pods:
 
     async def at_baseline(self) -> None:
         for node in self.nodes.values():
-            await until(lambda node=node: held_at(node), within_s=15)  # type: ignore[misc]
+            await until(lambda node=node: held_at(node), within_s=BASELINE_S)  # type: ignore[misc]
 
     @asynccontextmanager
     async def under_load(
@@ -135,14 +136,16 @@ class Pods:
 async def pods(folder: Path, *, num_prefill: int = 1, num_decode: int = 1) -> AsyncIterator[Pods]:
     """Start nodes and one router, and wait until all pairs are proven."""
     here = Pods(folder)
-    with ended_at_last(here.started):
+    try:
         for _ in range(num_prefill):
             await here.start("prefill")
         for _ in range(num_decode):
             await here.start("decode")
-        async with AsyncExitStack() as stack:
-            await here.start_router()
-            await here.proven(num_prefill * num_decode)
-            yield here
-            for client in here.clients:
-                stack.push_async_callback(client.aclose)
+        await here.start_router()
+        await here.proven(num_prefill * num_decode)
+        yield here
+    finally:
+        for client in here.clients:
+            await client.aclose()
+        for program in here.started:
+            program.end()

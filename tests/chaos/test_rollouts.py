@@ -9,7 +9,8 @@ import pytest
 
 from twostep.engine.fake_runner import FakeModel
 from twostep.tests.chaos.pods import Pods, pods
-from twostep.tests.chaos.questions import Question, Stream, undisturbed
+from twostep.tests.chaos.questions import Question, undisturbed
+from twostep.tests.chaos.streams import Stream
 
 pytestmark = pytest.mark.processes
 
