@@ -98,12 +98,12 @@ class PeerState(_message.Message):
         HANDSHAKING: _ClassVar[PeerState.State]
         PROVEN: _ClassVar[PeerState.State]
         FAILED: _ClassVar[PeerState.State]
-        RESTING: _ClassVar[PeerState.State]
+        SUSPENDED: _ClassVar[PeerState.State]
     UNKNOWN: PeerState.State
     HANDSHAKING: PeerState.State
     PROVEN: PeerState.State
     FAILED: PeerState.State
-    RESTING: PeerState.State
+    SUSPENDED: PeerState.State
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
