@@ -13,6 +13,7 @@ from twostep.benchmarks.handoff_rows.one_write import ONE_WRITE
 from twostep.benchmarks.handoff_rows.orphans import ORPHANS
 from twostep.benchmarks.handoff_rows.reserve import RESERVE_BUSY
 from twostep.benchmarks.handoff_rows.sameness import SAMENESS
+from twostep.benchmarks.handoff_rows.simulated_orphans import SIMULATED_ORPHANS
 from twostep.benchmarks.harness.command import Benchmark, run
 from twostep.benchmarks.harness.peaks import memory_peaks
 from twostep.benchmarks.harness.rounds import Effort
@@ -23,7 +24,9 @@ async def peaks(effort: Effort) -> Mapping[str, float]:
 
 
 HANDOFF = Benchmark(
-    "handoff", peaks, [HANDOVER, ONE_WRITE, RESERVE_BUSY, CANCEL_STORM, BURST_ROWS, STALLS, ORPHANS, DIGEST_COST, SAMENESS]
+    "handoff",
+    peaks,
+    [HANDOVER, ONE_WRITE, RESERVE_BUSY, CANCEL_STORM, BURST_ROWS, STALLS, SIMULATED_ORPHANS, ORPHANS, DIGEST_COST, SAMENESS],
 )
 
 if __name__ == "__main__":

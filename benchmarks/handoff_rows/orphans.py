@@ -1,4 +1,4 @@
-"""What faults leave behind: blocks that are held for nobody, on any node, once all requests have ended."""
+"""What real faults leave behind: blocks that are held for nobody, on any node, once all requests have ended."""
 
 import asyncio
 import os

@@ -95,3 +95,18 @@ async def test_nothing_can_be_started_when_the_node_has_stopped() -> None:
         pass
     with pytest.raises(NodeUnavailable, match="has stopped"):
         background.spawn(asyncio.sleep(0))
+
+
+async def test_what_is_started_while_the_node_stops_does_not_keep_it() -> None:
+    background = Background()
+
+    async def starts_another() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            background.spawn_daemon(asyncio.Event().wait())
+
+    async with asyncio.timeout(5):
+        async with background:
+            background.spawn_daemon(starts_another())
+            await asyncio.sleep(0)

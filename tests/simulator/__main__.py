@@ -8,7 +8,7 @@ from twostep.tests.simulator.mutants import MUTANTS, Mutant, mutated
 from twostep.tests.simulator.scenario import draw
 from twostep.tests.simulator.shrink import shrink, violates
 from twostep.tests.simulator.simulation import simulate
-from twostep.tests.simulator.storm import show, storm, tell_on_terminal
+from twostep.tests.simulator.storm import Failure, hunt, show, storm, tell_on_terminal
 
 MUTANT_SEEDS = 2000
 
@@ -19,10 +19,9 @@ def main(argv: list[str] | None = None) -> int:
     if options.replay is not None:
         return replay(options.replay, options.mutant, as_drawn=options.as_drawn)
     if options.mutants:
-        return hunt([one for one in MUTANTS if options.mutant in ("", one.name)], options.jobs)
-    report = storm(
-        range(options.start, options.start + options.seeds), jobs=options.jobs, mutant=options.mutant, tell=tell_on_terminal
-    )
+        mutants = [one for one in MUTANTS if options.mutant in ("", one.name) and not (options.common and one.is_rare)]
+        return hunt_all(mutants, options.within, options.jobs)
+    report = storm(range(options.start, options.start + options.seeds), jobs=options.jobs, tell=tell_on_terminal)
     tell_on_terminal("")
     print(*show(report), sep="\n", flush=True)
     return 1 if report.failures else 0
@@ -43,19 +42,18 @@ def replay(seed: int, mutant: str, *, as_drawn: bool) -> int:
     return 1 if result.violations else 0
 
 
-def hunt(mutants: list[Mutant], jobs: int) -> int:
+def hunt_all(mutants: list[Mutant], num_seeds: int, jobs: int) -> int:
     """Look for a seed that kills each mutant, from 0 on."""
-    survivors = 0
-    for mutant in mutants:
-        report = storm(range(MUTANT_SEEDS), jobs=jobs, mutant=mutant.name, max_failures=1, tell=tell_on_terminal)
-        tell_on_terminal("")
-        if report.failures:
-            first = report.failures[0]
-            print(f"killed    {mutant.name}: at seed {first.seed}, {first.message}", flush=True)
+    hunted = {one.name: one.breaks for one in mutants}
+
+    def tell(mutant: str, kill: Failure | None) -> None:
+        if kill:
+            print(f"killed    {mutant}: at seed {kill.seed}, {kill.message}", flush=True)
         else:
-            survivors += 1
-            print(f"SURVIVES  {mutant.name} ({mutant.breaks}): {report.num_seeds} seeds", flush=True)
-    print(f"{len(mutants) - survivors} of {len(mutants)} mutants killed")
+            print(f"SURVIVES  {mutant} through {num_seeds} seeds ({hunted[mutant]})", flush=True)
+
+    survivors = hunt(list(hunted), range(num_seeds), jobs=jobs, tell=tell)
+    print(f"{len(hunted) - survivors} of {len(hunted)} mutants killed")
     return 1 if survivors else 0
 
 
@@ -66,8 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--replay", type=int, metavar="SEED", help="print what happens in one seed, shrunk when it fails")
     parser.add_argument("--as-drawn", action="store_true", help="replay without shrinking")
-    parser.add_argument("--mutants", action="store_true", help=f"see that each mutant is killed within {MUTANT_SEEDS} seeds")
-    parser.add_argument("--mutant", default="", help="the name of one mutant to apply")
+    parser.add_argument("--mutants", action="store_true", help="see that each mutant is killed")
+    parser.add_argument("--common", action="store_true", help="leave out the mutants that do harm in few runs only")
+    parser.add_argument("--within", type=int, default=MUTANT_SEEDS, metavar="SEEDS", help="the seeds that a mutant may survive")
+    parser.add_argument("--mutant", default="", help="the one mutant to replay a seed with, or to kill")
     return parser
 
 

@@ -22,7 +22,7 @@ class Fate(enum.StrEnum):
     FAILED = "fails"
     FAILED_BUT_LANDS = "fails, but lands later"
     SEEN_EARLY = "is seen as done before it has landed"
-    STUCK = "stays pending for ever"
+    STUCK = "stays pending for long"
     NOTE_LOST = "lands without its notification"
     NOTE_DOUBLED = "lands with two notifications"
     NOTE_EARLY = "is announced before it lands"

@@ -5,7 +5,7 @@ who really lives.
 """
 
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +20,7 @@ from twostep.node.leases import Heartbeat, HeartbeatVerdict
 from twostep.proto import handoff_pb2
 from twostep.proto.wire import leg_from_pb
 from twostep.router.events import TokenArrived
+from twostep.router.node_connection import NodeConnection
 from twostep.router.request_state import Accept, RequestState
 from twostep.tests.simulator.faults import Fate
 from twostep.tests.simulator.model import expected_kv
@@ -45,6 +46,11 @@ class Invariants:
         self._answers: dict[tuple[Leg, str], str] = {}
         self._streams: dict[tuple[str, str, int], int] = {}
         self._over: set[tuple[str, str, int]] = set()
+        self.at_nodes: dict[tuple[str, str, str], float] = {}
+        """Since when a router has a request at the node at an address."""
+        self._beats: defaultdict[tuple[str, str], deque[float]] = defaultdict(lambda: deque((0.0, 0.0), maxlen=2))
+        self._reserved: set[tuple[str, str, int]] = set()
+        self._doubled: set[tuple[str, str, int]] = set()
         self.may_mismatch = False
         """Whether something has happened that spoils a copy."""
 
@@ -109,14 +115,15 @@ class Invariants:
         """Look at what a node that was just built does with blocks and landing space."""
         engine = life.node.parts.engine
         self._watch_publishing(life, engine)
-        _after(life.node.parts.leases, "hear", lambda beat, verdict: self._on_heartbeat(life, beat, verdict))
+        _after(life.node.parts.leases, "hear", lambda beat, verdict: self._on_verdict(life, beat, verdict))
         if life.role == "prefill":
             return
         parts = life.node.parts
+        engine.runner.kv.on_copy = lambda table, positions: self._on_copy(life, table, positions)
         _before(engine, "attach", lambda request, *_, **__: self._on_attach(life, request))
         _before(parts.landing, "give_back", lambda extent, *, proven: self._on_give_back(life, extent, proven))
         _before(parts.sources, "credit", lambda credit: self._on_credit(life, credit))
-        _before(parts.answers, "record", lambda leg, answer: self._on_answer(leg, str(life.process), answer.outcome.name))
+        _before(parts.answers, "record", lambda leg, answer: self._on_record(leg, str(life.process), answer.outcome.name))
 
     def _on_give_back(self, life: Any, extent: Any, proven: bool) -> None:
         key = life.ref, extent.generation
@@ -127,6 +134,15 @@ class Invariants:
         left = [one for one in self._on_way if one.extent == key and one.copies]
         if [one for one in left if one.fate not in (Fate.SEEN_EARLY, Fate.FAILED)]:
             self._violate("a proof of quiet is true", f"extent {extent.generation} of {life.process} is written to")
+
+    def _on_copy(self, life: Any, table: tuple[int, ...], positions: range) -> None:
+        engine = life.node.parts.engine
+        size = engine.runner.kv.layout.block_tokens
+        for place in range(positions.start // size, -(-positions.stop // size)):
+            owners = engine._pool._owners[table[place]]
+            if len(owners) != 1 or engine._sequences[owners[0]].blocks[place] != table[place]:
+                owned = f"which {', '.join(owners)} holds" if owners else "which is free"
+                self._violate("copies go into the request's own blocks", f"{life.process}: block {table[place]}, {owned}")
 
     def _on_attach(self, life: Any, request: Any) -> None:
         sequence = life.node.parts.engine._sequences[request]
@@ -184,14 +200,13 @@ class Invariants:
                 self._violate(invariant, f"{request} at {life.process}: positions {wrong[0]} to {wrong[-1]} of layer {layer}")
                 return
 
-    def _on_heartbeat(self, life: Any, beat: Heartbeat, verdict: HeartbeatVerdict) -> None:
+    def _on_verdict(self, life: Any, beat: Heartbeat, verdict: HeartbeatVerdict) -> None:
+        """A request that its router had there when it sent the last two heartbeats has to be in them."""
+        beats = self._beats[beat.router, life.process.address]
         for request in verdict.abandoned:
-            if self.lives_on(beat.router, life, request):
-                self._violate(
-                    "no living request is let die", f"{life.process} ends {request}, which its router still has there"
-                )
-
-    lives_on: Callable[[str, Any, str], bool] = staticmethod(lambda router, life, request: False)
+            since = self.at_nodes.get((beat.router, life.process.address, request))
+            if since is not None and since < beats[0]:
+                self._violate("no living request is let die", f"{life.process} ends {request}, which its router has there")
 
     # Messages.
 
@@ -199,6 +214,13 @@ class Invariants:
         look = getattr(self, f"_on_{call.method.lower()}_{kind}", None)
         if look:
             look(call, message)
+
+    def _on_heartbeat_request(self, call: Call, beat: Any) -> None:
+        self._beats[beat.router, call.address].append(call.began_at)
+
+    def _on_reserve_request(self, call: Call, order: Any) -> None:
+        key = self._server_of(call), order.request.id, order.attempt
+        (self._doubled if key in self._reserved else self._reserved).add(key)
 
     def _on_done_request(self, call: Call, done: handoff_pb2.DoneRequest) -> None:
         leg = self._speaker(call, done)
@@ -228,6 +250,9 @@ class Invariants:
         if reply.outcome == handoff_pb2.MISMATCH and not self.may_mismatch:
             self._violate("nothing mismatches without a cause", f"{_name(call.leg)}: {reply.reason}")
 
+    def _on_record(self, leg: Leg, where: str, outcome: str) -> None:
+        self._answers.setdefault((leg, where), outcome)
+
     def _on_answer(self, leg: Leg, where: str, outcome: str) -> None:
         """A leg has one outcome, however often it is asked for; only a node that never knew it may not know it."""
         first = self._answers.setdefault((leg, where), outcome)
@@ -241,12 +266,14 @@ class Invariants:
             wanted = self._wanted_token(token.request, token.index)
             if token.token != wanted:
                 self._violate("every token is the oracle's", f"{where} says {token.request}[{token.index}] = {token.token}")
+            if key in self._doubled:
+                continue
             if key in self._over or token.index != self._streams.get(key, token.index):
                 self._violate("each index once", f"{where} says {token.request}[{token.index}] out of turn")
             self._streams[key] = token.index + 1
         for ended in batch.ended:
             key = where, ended.request, ended.attempt
-            if key in self._over:
+            if key in self._over and key not in self._doubled:
                 self._violate("one last word for each attempt", f"{where} ends {ended.request} twice")
             self._over.add(key)
 
@@ -270,8 +297,8 @@ class Invariants:
 
 
 @contextmanager
-def watched_router(world: World) -> Iterator[None]:
-    """Look at what every router takes for a token of an answer, and at errors that are only logged."""
+def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -> Iterator[None]:
+    """Look at what routers take for tokens, where they have their requests, and at errors that are only logged."""
     on = RequestState.on
 
     def watched(self: RequestState, event: Any) -> Any:
@@ -283,10 +310,30 @@ def watched_router(world: World) -> Iterator[None]:
                 world.violate("only the current attempt is heard", f"{event} is accepted in attempt {attempt}")
         return decision
 
+    add, remove, lose = NodeConnection.add, NodeConnection.remove, NodeConnection._lose
+
+    def watched_add(self: NodeConnection, request: Any, put: Any, *, weight: int) -> None:
+        key = self.client._router, self.client.address, request
+        since = at_nodes.get(key, world.now)
+        add(self, request, put, weight=weight)
+        at_nodes[key] = since
+
+    def watched_remove(self: NodeConnection, request: Any) -> None:
+        at_nodes.pop((self.client._router, self.client.address, request), None)
+        remove(self, request)
+
+    def watched_lose(self: NodeConnection, reason: str) -> None:
+        lose(self, reason)
+        here = self.client._router, self.client.address
+        for key in [key for key in at_nodes if key[:2] == here and key[2] not in self._requests]:
+            del at_nodes[key]
+
     handler = _ErrorsViolate(world)
     root = logging.getLogger("twostep")
     level, propagate = root.level, root.propagate
     RequestState.on = watched  # type: ignore[method-assign]
+    NodeConnection.add, NodeConnection.remove = watched_add, watched_remove  # type: ignore[method-assign]
+    NodeConnection._lose = watched_lose  # type: ignore[method-assign]
     root.addHandler(handler)
     root.setLevel(logging.ERROR)
     root.propagate = False
@@ -294,6 +341,8 @@ def watched_router(world: World) -> Iterator[None]:
         yield
     finally:
         RequestState.on = on  # type: ignore[method-assign]
+        NodeConnection.add, NodeConnection.remove = add, remove  # type: ignore[method-assign]
+        NodeConnection._lose = lose  # type: ignore[method-assign]
         root.removeHandler(handler)
         root.setLevel(level)
         root.propagate = propagate
@@ -305,8 +354,8 @@ class _ErrorsViolate(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        self._world.violate("no unexpected exception", f"{record.getMessage()}: {error!r}")
+        if record.exc_info:
+            self._world.violate("no unexpected exception", f"{record.getMessage()}: {record.exc_info[1]!r}")
 
 
 def _leg_of(flight: Flight) -> Leg | None:

@@ -1,6 +1,6 @@
 """The fake model of the simulator, small enough for thousands of runs, and the oracle: what one engine alone answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,8 +20,8 @@ from twostep.engine.runner import Drawn, OnLayers
 from twostep.tests.simulator.fiber import breathe
 
 MODEL = FakeModel(vocab_size=997, num_layers=2, num_kv_heads=1, head_dim=1, max_model_tokens=512)
-MAX_TOKENS = 14
-"""The longest answer that the oracle is asked for."""
+SHORT, MAX_TOKENS = 14, 72
+"""The longest of most answers, and of all: few are long enough to outgrow what was reserved for them."""
 
 
 def engine_config(num_blocks: int, *, block_tokens: int = 32, token_budget: int = 512, layer_group: int = 2) -> EngineConfig:
@@ -37,7 +37,9 @@ def engine_config(num_blocks: int, *, block_tokens: int = 32, token_budget: int 
 
 
 class SlowKVCache(HostKVCache):
-    """Copies in pieces, and may be left between two of them."""
+    """Copies in pieces, and may be left between two of them. `on_copy` hears which positions of which table come next."""
+
+    on_copy: Callable[[tuple[BlockId, ...], range], None] = staticmethod(lambda table, positions: None)
 
     def copy_in(self, extent: MemoryRegion, piece: LandedPiece, table: Sequence[BlockId]) -> Digests:
         blocks = piece.source_blocks
@@ -45,6 +47,7 @@ class SlowKVCache(HostKVCache):
         digests = []
         for part in parts:
             breathe()
+            self.on_copy(tuple(table), range(piece.tokens_of(part[0]).start, piece.tokens_of(part[-1]).end))
             one = LandedPiece(piece.layers, part, piece.missing, piece.source_block_tokens, piece.num_slots)
             digests.append(super().copy_in(extent, one, table))
         return np.concatenate(digests, axis=1)
@@ -76,11 +79,14 @@ class Expected:
 
 
 def expected(request: Request) -> Expected:
-    """Return what an undisturbed engine answers."""
-    drawn = _undisturbed(request.prompt, request.sampling)
+    """Return what an undisturbed engine answers. The rules by which it ends are written down here once more."""
+    stop = request.stop
+    drawn = _undisturbed(request.prompt, request.sampling, SHORT if stop.max_tokens <= SHORT else MAX_TOKENS)
     for index, token in enumerate(drawn):
-        if finish := request.stop.finish_reason(token, index):
-            return Expected(drawn[: index + 1], finish)
+        if token in stop.stop_ids or (token in stop.eos_ids and not stop.ignore_eos):
+            return Expected(drawn[: index + 1], "stop")
+        if index + 1 == stop.max_tokens:
+            return Expected(drawn[: index + 1], "length")
     raise ValueError(f"{request.id} wants more than {MAX_TOKENS} tokens")
 
 
@@ -100,10 +106,10 @@ def expected_kv(tokens: tuple[int, ...]) -> Words:
 
 
 @lru_cache(maxsize=4096)
-def _undisturbed(prompt: tuple[int, ...], sampling: SamplingParams) -> tuple[int, ...]:
+def _undisturbed(prompt: tuple[int, ...], sampling: SamplingParams, num_tokens: int) -> tuple[int, ...]:
     config = engine_config(20)
     engine = Engine(FakeRunner(MODEL, config), config, clock=lambda: 0.0)
-    request = Request(RequestId("oracle"), prompt, sampling, StopRules(max_tokens=MAX_TOKENS))
+    request = Request(RequestId("oracle"), prompt, sampling, StopRules(max_tokens=num_tokens))
     engine.reserve(request, growth_tokens=1)
     engine.start(request.id, attempt=Attempt(1))
     events: list[TokenEvent] = []

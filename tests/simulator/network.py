@@ -22,8 +22,8 @@ from twostep.tests.simulator.world import World
 KEEPALIVE_S = 3.0
 """After so long without a sign of life both ends give a connection up."""
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
-LINK_METHODS = frozenset({"Tokens", "Reserve"})
-"""Streams: doubling one is something that gRPC never does."""
+NEVER_DOUBLED = frozenset({"Tokens"})
+"""A second reader takes the first one's place: not the same call twice, but another one."""
 
 Watch = Callable[["Call", str, Any], None]
 """Is shown each request and each answer that really crosses: (call, "request" or "answer", message)."""
@@ -184,6 +184,7 @@ class Call:
         self._waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._sent_at = self._answered_at = 0.0
+        self.began_at = network.world.now
 
     def __str__(self) -> str:
         return f"{self.method} {self.client.name}→{self.server_name}"
@@ -209,7 +210,7 @@ class Call:
             self._hang()
         else:
             self._sent_at = network.send(self, self.server, self._arrive, not_before=0.0, late_s=late_s)
-            if self.fate is Fate.DOUBLED and self.method not in LINK_METHODS:
+            if self.fate is Fate.DOUBLED and self.method not in NEVER_DOUBLED:
                 extra_s = self.fault.delay_s if self.fault else 0.0
                 server = network.server_at(self.address)
                 assert server is not None
@@ -312,7 +313,8 @@ class Call:
 
     def _tell_server(self) -> None:
         if self.server is not None and self.fate not in (Fate.UNSENT, Fate.LOST):
-            self._sent_at = self._network.send(self, self.server, self._stop_serving, not_before=self._sent_at)
+            after = self._sent_at + self._network.latency()
+            self._sent_at = self._network.send(self, self.server, self._stop_serving, not_before=after)
 
     # Both ends at once.
 
@@ -469,8 +471,12 @@ class SimServer:
         request = handler.request_deserializer(call.payload)
         self._network.watch(call, "request", request)
         try:
-            message = await handler.unary_unary(request, Context(None))
-            self._network.watch(call, "answer", message)
+            if handler.response_streaming:
+                async with aclosing(handler.unary_stream(request, Context(None))) as messages:
+                    async for _ in messages:
+                        pass
+            else:
+                self._network.watch(call, "answer", await handler.unary_unary(request, Context(None)))
         except _Aborted:
             return
 

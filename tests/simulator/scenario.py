@@ -9,7 +9,7 @@ from twostep.decode_node.config import DecodeNodeConfig
 from twostep.node.config import Timers
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.tests.simulator.faults import CALL_FATES, WRITE_FATES, Act, Fate, Fault, MessageFault, NodeFault, When
-from twostep.tests.simulator.model import MAX_TOKENS, MODEL, engine_config, expected
+from twostep.tests.simulator.model import MAX_TOKENS, MODEL, SHORT, engine_config, expected
 
 TIMERS = Timers(
     lease_s=3.0,
@@ -107,7 +107,7 @@ class Scenario:
 
 def draw(seed: int) -> Scenario:
     chance = random.Random(f"scenario/{seed}")
-    num_routers = 1 if chance.random() < 0.8 else 2
+    num_routers = 1 if chance.random() < 0.7 else 2
     routers = tuple(f"R{number}" for number in range(1, num_routers + 1))
     prefill = {f"P{number}": _prefill(chance) for number in range(1, chance.choice((1, 1, 2, 2, 2, 3)) + 1)}
     decode = {f"D{number}": _decode(chance) for number in range(1, chance.choice((1, 1, 1, 2, 2, 3)) + 1)}
@@ -160,7 +160,7 @@ def _prompts(chance: random.Random) -> list[tuple[int, ...]]:
 
 def _ask(chance: random.Random, number: int, family: list[tuple[int, ...]], routers: tuple[str, ...]) -> Ask:
     sampling = SamplingParams(seed=chance.randrange(2), temperature=chance.choice((0.0, 0.0, 1.0)))
-    max_tokens = chance.choice((1, 2, 3, 6, 10, MAX_TOKENS))
+    max_tokens = MAX_TOKENS if chance.random() < 0.06 else chance.choice((1, 2, 3, 6, 10, SHORT))
     request = Request(RequestId(f"r{number}"), chance.choice(family), sampling, StopRules(max_tokens=max_tokens))
     if chance.random() < 0.2:
         drawn = expected(request).tokens
@@ -176,10 +176,12 @@ def _ask(chance: random.Random, number: int, family: list[tuple[int, ...]], rout
 
 
 def _faults(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    theme = chance.choice(THEMES)(chance, names) if chance.random() < 0.4 else []
     num_messages = chance.choice((0, 0, 1, 2, 3))
     num_writes = chance.choice((0, 0, 1, 2, 4))
     num_acts = chance.choice((0, 0, 1, 1, 2))
     return [
+        *theme,
         *(_message_fault(chance) for _ in range(num_messages)),
         *(_write_fault(chance) for _ in range(num_writes)),
         *(_node_fault(chance, names) for _ in range(num_acts)),
@@ -194,6 +196,71 @@ def _message_fault(chance: random.Random) -> MessageFault:
 
 def _write_fault(chance: random.Random) -> MessageFault:
     return MessageFault("write", chance.randrange(1, 12), chance.choice(WRITE_FATES), _delay(chance))
+
+
+# What is hard: faults that meet each other seldom by chance.
+
+
+def _a_writer_stopped_in_mid_write(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    nth = chance.randrange(1, 6)
+    slow = [MessageFault("write", nth + more, Fate.SLOW, 1 + 7 * chance.random()) for more in range(2)]
+    writer = chance.choice([name for name in names if name.startswith("P")])
+    return [*slow, NodeFault(Act.FREEZE, writer, When("write", nth, chance.random() * 1e-3), 8.0)]
+
+
+def _notes_that_run_ahead(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    first = chance.randrange(1, 4)
+    fates = (Fate.NOTE_EARLY, Fate.NOTE_DOUBLED, Fate.NOTE_LOST, Fate.SLOW)
+    return [MessageFault("write", first + more, chance.choice(fates), chance.random() * 0.02) for more in range(6)]
+
+
+def _a_prefill_that_comes_too_late(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    return [MessageFault("Prefill", chance.randrange(1, 3), Fate.LATE, 2.0 + 3 * chance.random())]
+
+
+def _a_reservation_made_twice(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    nth = chance.randrange(1, 3)
+    late = chance.choice((Fate.ANSWER_LOST, Fate.ANSWER_BROKEN, Fate.DOUBLED))
+    twice = MessageFault("Reserve", nth, Fate.DOUBLED, chance.random() * 0.3)
+    return [twice, *(MessageFault("Done", number, late, chance.random() * 0.5) for number in (1, 2))]
+
+
+def _a_decode_node_lost_in_mid_answer(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    node = chance.choice([name for name in names if name.startswith("D")])
+    return [NodeFault(Act.KILL, node, When("Done", chance.randrange(1, 4), chance.random() * 0.05), chance.choice((0.1, 4.0)))]
+
+
+def _a_ticket_for_an_earlier_life(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    """One router is frozen with a ticket in its hands while another one introduces the prefill node's next life."""
+    if "R2" not in names:
+        return _a_prefill_that_comes_too_late(chance, names)
+    nth, node = chance.randrange(1, 4), chance.choice([name for name in names if name.startswith("P")])
+    return [
+        NodeFault(Act.KILL, node, When("Reserve", nth, chance.random() * 2e-3), 0.05),
+        NodeFault(Act.FREEZE, chance.choice(("R1", "R2")), When("Reserve", nth, chance.random() * 3e-3), 2.9),
+    ]
+
+
+def _an_engine_that_hangs_for_long(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    node = chance.choice([name for name in names if name.startswith("P")])
+    return [NodeFault(Act.HANG, node, When("Prefill", chance.randrange(1, 3), 0.0), 50.0)]
+
+
+def _writes_that_fail_and_land(chance: random.Random, names: tuple[str, ...]) -> list[Fault]:
+    first = chance.randrange(1, 6)
+    return [MessageFault("write", first + more, Fate.FAILED_BUT_LANDS, 3 * chance.random()) for more in range(2)]
+
+
+THEMES = (
+    _a_writer_stopped_in_mid_write,
+    _notes_that_run_ahead,
+    _a_prefill_that_comes_too_late,
+    _a_reservation_made_twice,
+    _a_decode_node_lost_in_mid_answer,
+    _a_ticket_for_an_earlier_life,
+    _an_engine_that_hangs_for_long,
+    _writes_that_fail_and_land,
+)
 
 
 def _delay(chance: random.Random) -> float:

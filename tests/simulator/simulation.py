@@ -14,8 +14,8 @@ from twostep.core.errors import NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
 from twostep.router.config import RouterConfig
 from twostep.tests.simulator.event_loop import origin
-from twostep.tests.simulator.faults import HARMLESS, Act, FaultPlan, NodeFault
-from twostep.tests.simulator.invariants import Invariants, watched_router
+from twostep.tests.simulator.faults import HARMLESS, Act, Fate, FaultPlan, MessageFault, NodeFault
+from twostep.tests.simulator.invariants import Invariants, watched_routers
 from twostep.tests.simulator.model import expected
 from twostep.tests.simulator.network import Network
 from twostep.tests.simulator.nodes import NodeLife, RouterLife
@@ -77,7 +77,7 @@ def simulate(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
 def _run(scenario: Scenario, *, keeps_trace: bool) -> Result:
     cluster = Cluster(scenario, keeps_trace=keeps_trace)
     try:
-        with watched_router(cluster.world):
+        with watched_routers(cluster.world, cluster.invariants.at_nodes):
             cluster.run()
     finally:
         cluster.dispose()
@@ -105,7 +105,6 @@ class Cluster:
         self.plan = FaultPlan(scenario.faults, self._schedule)
         self.network.plan = self.fabric.plan = self.plan
         self.invariants = Invariants(self.world, self.life_of, self._wanted_token)
-        self.invariants.lives_on = self._lives_on
         self.network.watch = self.invariants.on_message
         self.fabric.on_post, self.fabric.on_landing = self.invariants.on_post, self.invariants.on_landing
         self.clients = [Client(ask) for ask in scenario.asks]
@@ -156,15 +155,6 @@ class Cluster:
         ask = next(client.ask for client in self.clients if client.ask.request.id == request)
         tokens = expected(ask.request).tokens
         return tokens[index] if index < len(tokens) else None
-
-    def _lives_on(self, router: str, life: NodeLife, request: str) -> bool:
-        """Whether the router that sent a heartbeat has the request at this very life of a node."""
-        name = router.partition("-")[0]
-        current = self.current(name)
-        if not current.is_up or current.pool is None or current.process.is_frozen:
-            return False
-        node = current.pool.find(life.ref)
-        return node is not None and request in node._requests
 
     def _router_config(self, name: str) -> RouterConfig:
         return RouterConfig(
@@ -316,6 +306,9 @@ class Cluster:
         for fault in faults:
             if isinstance(fault, NodeFault):
                 hit |= {fault.process, fault.other}
+        if any(isinstance(fault, MessageFault) and (fault.method, fault.fate) == ("Reserve", Fate.DOUBLED) for fault in faults):
+            # The second of two equal reservations is a conflict, whichever the router waits for. gRPC never makes two.
+            return False
         num_costly = sum(isinstance(fault, NodeFault) or fault.fate not in HARMLESS for fault in faults)
         sound = [any(name not in hit for name in names) for names in (self.scenario.prefill, self.scenario.decode)]
         return ask.router not in hit and all(sound) and num_costly < MAX_COSTLY
@@ -333,6 +326,7 @@ class Cluster:
                 yield f"{name} is not up"
                 continue
             yield from leftovers(life)
+            yield from self._strangers(life)
         for name in self.scenario.routers:
             router = self.current(name)
             if not router.is_up or router.pool is None:
@@ -343,6 +337,15 @@ class Cluster:
                     yield f"{name} keeps {sorted(node.live)} at {node.client.address}"
         if self.fabric.flights and any(not flight.fate for flight in self.fabric.flights):
             yield "writes are on their way"
+
+    def _strangers(self, life: NodeLife) -> Iterator[str]:
+        """Yield the routers that a node still keeps something for though they are gone."""
+        known = {current.pool._router for name in self.scenario.routers if (current := self.current(name)).pool}
+        kept = set(life.node.parts.leases._leases)
+        if life.role == "decode":
+            kept |= set(life.node.parts.tokens._outboxes)
+        if gone := sorted(kept - known):
+            yield f"{life.process} remembers the routers {gone}"
 
     def _check_settled(self) -> None:
         if left := list(self._leftovers()):
@@ -383,10 +386,19 @@ def leftovers(life: NodeLife) -> Iterator[str]:
         yield f"{name}: {difference}"
     if census.referenced or census.free + census.cached != census.total:
         yield f"{name}: {census}"
+    parts = node.parts
+    if len(parts.background._jobs):
+        yield f"{name}: {len(parts.background._jobs)} jobs"
     if life.role == "prefill":
+        if len(parts.pushes) or node._sender._legs or node._sender._writes or node._sender._probes:
+            sender = node._sender
+            held = len(parts.pushes), len(sender._legs), len(sender._writes), len(sender._probes)
+            yield f"{name}: (pushes, legs, writes, probes) at the sender are {held}"
         if legs := [leg.id for leg in node.legs]:
             yield f"{name}: legs {legs}"
         return
+    if node._receiver._legs or node._receiver._inbox:
+        yield f"{name}: {len(node._receiver._legs)} legs at the receiver"
     landing = node.parts.landing.census()
     if landing.free_bytes != landing.total_bytes:
         yield f"{name}: {landing}"

@@ -55,34 +55,42 @@ def _hang(*_: Any) -> None:
     raise TimeoutError(f"the seed runs for more than {MAX_SEED_S} s")
 
 
-def _try_chunk(seeds: range, mutant: str, stop_early: bool) -> list[tuple[int, float, Failure | None]]:
-    tried = []
+def _try_chunk(seeds: range) -> list[tuple[int, float, Failure | None]]:
+    return [try_seed(seed) for seed in seeds]
+
+
+def first_kill(mutant: str, seeds: range) -> Failure | None:
+    """Return how the first of `seeds` that notices a mutant notices it, or None when it survives all of them."""
     with mutated(mutant):
-        for seed in seeds:
-            tried.append(try_seed(seed))
-            if stop_early and tried[-1][2]:
-                break
-    return tried
+        return next((failure for seed in seeds if (failure := try_seed(seed)[2])), None)
+
+
+def hunt(mutants: Sequence[str], seeds: range, *, jobs: int, tell: Callable[[str, Failure | None], None]) -> int:
+    """Look for a kill of each mutant, one process each, and tell of it; returns how many survive."""
+    survivors = 0
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        hunts = {mutant: pool.submit(first_kill, mutant, seeds) for mutant in mutants}
+        for mutant, kill in hunts.items():
+            survivors += kill.result() is None
+            tell(mutant, kill.result())
+    return survivors
 
 
 def storm(
     seeds: range,
     *,
     jobs: int,
-    mutant: str = "",
-    max_failures: int | None = None,
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str], None],
 ) -> Report:
-    """Run `seeds` on `jobs` processes; ends early once there are `max_failures`."""
+    """Run `seeds` on `jobs` processes."""
     started = time.monotonic()
     events, virtual_s, failures, num_done = 0, 0.0, list[Failure](), 0
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         chunks = _chunks(seeds)
         running: dict[Future[Any], int] = {}
-        is_enough = False
         while True:
-            while not is_enough and len(running) < 2 * jobs and (chunk := next(chunks, None)):
-                running[pool.submit(_try_chunk, chunk, mutant, max_failures == 1)] = chunk.start
+            while len(running) < 2 * jobs and (chunk := next(chunks, None)):
+                running[pool.submit(_try_chunk, chunk)] = chunk.start
             if not running:
                 break
             done, _ = wait_for(running, return_when="FIRST_COMPLETED")
@@ -91,10 +99,8 @@ def storm(
                 for num_events, ended_s, failure in future.result():
                     num_done, events, virtual_s = num_done + 1, events + num_events, virtual_s + ended_s
                     failures += [failure] if failure else []
-            is_enough = max_failures is not None and len(failures) >= max_failures
-            if tell:
-                rate = num_done / (time.monotonic() - started)
-                tell(f"{num_done} of {len(seeds)} seeds, {rate:.0f} a second, {len(failures)} failed")
+            rate = num_done / (time.monotonic() - started)
+            tell(f"{num_done} of {len(seeds)} seeds, {rate:.0f} a second, {len(failures)} failed")
     failures.sort(key=lambda failure: failure.seed)
     return Report(num_done, events, virtual_s, time.monotonic() - started, tuple(failures))
 

@@ -18,6 +18,8 @@ from twostep.tests.simulator.faults import Fate, FaultPlan
 from twostep.tests.simulator.process import Process
 from twostep.tests.simulator.world import World
 
+STUCK_S = 8.0
+"""After so long a transport gives a write up that nothing is heard of."""
 Copy = tuple[int, int, int]
 """From address, to address, bytes."""
 
@@ -107,6 +109,7 @@ class Fabric:
         """Schedule what the writer sees and the notification that the reader gets."""
         after_s, fate = lands_s + 1e-5, flight.fate
         if fate is Fate.STUCK:
+            process.after(STUCK_S, lambda: self._end(process, flight, WriteState.FAILED))
             return
         if fate in (Fate.FAILED, Fate.FAILED_BUT_LANDS):
             process.after(self._soon(), lambda: self._end(process, flight, WriteState.FAILED))
