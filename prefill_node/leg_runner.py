@@ -75,6 +75,7 @@ class LegRunner:
             cached_tokens=reservation.cached_tokens,
             computed_tokens=len(request.tokens) - reservation.cached_tokens,
             bytes_sent=report.bytes_sent,
+            handover_s=clock() - sent_at,
         )
         return Prefilled(bill, token)
 
