@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twostep.tests.chaos.plan import SLOW, Plan
+from twostep.tests.chaos.plan import SLOW, Plan, Settings
 from twostep.tests.chaos.programs import Program
 from twostep.tests.chaos.questions import crowd
 from twostep.tests.chaos.streams import Stream, all_over, heard, one_heard
@@ -13,6 +13,9 @@ from twostep.tests.chaos.town import Town, require_right, town
 
 pytestmark = pytest.mark.processes
 DRAIN_S = 40.0
+WHOLE: Settings = {}
+RING: Settings = {"landing_bytes": 24 * (16 << 10), "landing_share": 0.1}
+"""A prompt of three blocks passes through two slots."""
 
 Fate = Callable[[Program, list[Stream]], Awaitable[None]]
 
@@ -59,9 +62,12 @@ async def test_every_stream_goes_on_when_a_node_is_killed_or_frozen(tmp_path: Pa
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("landing", [WHOLE, RING], ids=["whole", "ring"])
 @pytest.mark.parametrize("after_tokens", [0, 1, 20])
-async def test_whatever_befalls_whichever_node_every_stream_goes_on(after_tokens: int, tmp_path: Path) -> None:
-    async with town(Plan(tmp_path, nodes=SLOW)) as here:
+async def test_whatever_befalls_whichever_node_every_stream_goes_on(
+    after_tokens: int, landing: Settings, tmp_path: Path
+) -> None:
+    async with town(Plan(tmp_path, nodes=SLOW, roles={"decode": landing})) as here:
         for victim in here.nodes:
             for fate in (killed, told_to_stop, frozen_for_a_moment, frozen):
                 await befalls(here, victim, fate, after_tokens=after_tokens)

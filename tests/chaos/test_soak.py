@@ -59,9 +59,10 @@ class Soak:
         self._here = here
         self._chance = random.Random(seed)
         self.tally = Tally()
-        self._is_over = False
+        self._is_over = True
 
     async def run(self, num_faults: int) -> None:
+        self._is_over = False
         async with asyncio.TaskGroup() as tasks:
             for _ in range(NUM_CLIENTS):
                 tasks.create_task(self._keep_asking())
@@ -123,7 +124,7 @@ async def test_after_many_faults_under_load_nothing_is_wrong_held_or_grown(
         growth = [after.resident_bytes() - earlier for after, earlier in zip(survivors, before, strict=True)]
         with capsys.disabled():
             print(f"\nseed {seed}: {time.monotonic() - began:.0f} s; faults {dict(soak.tally.faults)}")
-            print(f"streams {dict(soak.tally.ends)}; growth of p0, d0, r0 in KiB {[one >> 10 for one in growth]}")
+            print(f"{soak.tally.ends.total()} streams {dict(soak.tally.ends)}; growth in KiB {[one >> 10 for one in growth]}")
         assert soak.tally.wrong == []
         assert max(growth) < MAX_GROWTH_BYTES
         logs = {program.name: program.log.read_text() for program in here.programs}
