@@ -368,22 +368,6 @@ def keeps_the_requests_of_dead_routers() -> Patch:
     return patched(Leases, expire=lambda self: {})
 
 
-@mutant("a ticket names the life of the prefill node that it is for", is_rare=True)
-def takes_tickets_of_an_earlier_life() -> Patch:
-    may_begin = LegRecord.may_begin
-
-    def any_life(self: LegRecord, leg: Any, generation: Any) -> bool:
-        return may_begin(self, replace(leg, source=self._node), generation)
-
-    from twostep.prefill_node import node as prefill_node
-
-    require = prefill_node.require_acceptable
-    any_source = patched(
-        prefill_node, require_acceptable=lambda order, node, engine: require(order, order.ticket.leg.source, engine)
-    )
-    return all_of(patched(LegRecord, may_begin=any_life), any_source)
-
-
 @mutant("closing a reservation gives its place in the queue up")
 def keeps_closed_reservations() -> Patch:
     async def reserve(self: ReservationQueue, order: Any) -> Any:
