@@ -11,6 +11,7 @@ from twostep.core.errors import (
     DeadlineExceeded,
     FingerprintMismatch,
     InvalidRequest,
+    NodeReplaced,
     PromptTooLong,
     QueueFull,
     StaleLeg,
@@ -165,7 +166,7 @@ def outside_the_pool(ticket: pb.Ticket) -> None:
     ("spoil", "error"),
     [
         (expired, TicketExpired),
-        (of_an_earlier_life, StaleLeg),
+        (of_an_earlier_life, NodeReplaced),
         (for_other_tokens, TransferFailed),
         (for_another_request, TransferFailed),
         (for_other_heads, TransferFailed),
