@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 TYPES := build/types/twostep
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check check-full fmt lint types proto proto-check model
+.PHONY: help demo test test-unit check check-full storm fmt lint types proto proto-check chart chart-check model
 
 help:
 	@echo 'make demo        start a prefill and a decode node, ask SmolLM2 a question, print the bill'
@@ -14,7 +14,8 @@ help:
 	@echo 'make test-unit   the tests that need neither, in seconds'
 	@echo 'make check       exactly what CI runs: format, lint, types, generated files, all tests'
 	@echo 'make check-full  the same, and what takes long'
-	@echo 'make fmt lint types proto'
+	@echo 'make storm       SEEDS=20000 START=0 JOBS=2: simulated clusters under storms of faults, then the mutants'
+	@echo 'make fmt lint types proto chart'
 
 demo: model
 	$(BIN)/twostep demo
@@ -25,10 +26,18 @@ test: model
 test-unit: $(INSTALLED)
 	$(BIN)/python -m pytest -m 'not processes and not model and not long'
 
-check: lint types proto-check test
+check: lint types proto-check chart-check test
 
 check-full: check
 	$(BIN)/python -m pytest -m long
+
+SEEDS ?= 20000
+START ?= 0
+JOBS ?= $(shell nproc)
+
+storm: $(INSTALLED)
+	$(BIN)/python -m twostep.tests.simulator --seeds $(SEEDS) --start $(START) --jobs $(JOBS)
+	$(BIN)/python -m twostep.tests.simulator --mutants --jobs $(JOBS)
 
 fmt: $(INSTALLED)
 	$(BIN)/ruff format .
@@ -40,12 +49,21 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED) $(TYPES)
 	$(BIN)/mypy
+	MYPYPATH=build/types:deploy/helm $(BIN)/mypy deploy/helm
 
 proto: $(INSTALLED)
 	PYTHON=$(BIN)/python proto/generate.sh
 
 proto-check: $(INSTALLED)
 	PYTHON=$(BIN)/python proto/generate.sh --check
+
+# What the Helm chart and its documentation say about values and configuration, and what it renders.
+chart: $(INSTALLED)
+	$(BIN)/python deploy/helm/generate.py
+	$(BIN)/python -m twostep.tests.helm.goldens
+
+chart-check: $(INSTALLED)
+	$(BIN)/python deploy/helm/generate.py --check
 
 model: $(INSTALLED)
 	$(BIN)/twostep models pull smollm2

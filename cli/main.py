@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from twostep.cli import chat, demo, ledger, models, up
+from twostep.cli import chat, demo, doctor, ledger, models, up
+from twostep.cli.entry import INTERRUPTED
 from twostep.core.errors import ConfigError, ServingError
 from twostep.core.program import OneLineParser
 
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ServingError as error:
         return _complain(error, 1)
     except KeyboardInterrupt:
-        return up.INTERRUPTED
+        return INTERRUPTED
     return code
 
 
@@ -28,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="twostep", description="LLM serving with prefill and decode on separate pools.")
     parser.add_argument("--version", action="version", version=f"twostep {version('twostep')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (up, chat, models, ledger, demo):
+    for command in (up, chat, models, ledger, demo, doctor):
         command.add_parser(commands)
     return parser
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from twostep.cli.model_store.catalogue import CATALOGUE, catalogue_entry, models_folder
+from twostep.cli.model_store.hugging_face import hub_model, pull_from_hub
 from twostep.cli.model_store.pull import is_current, pull
 
 
@@ -17,13 +18,19 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
     actions = parser.add_subparsers(dest="action", required=True)
     pull_parser = actions.add_parser("pull", help="download a model and convert it to a Hugging Face folder")
-    pull_parser.add_argument("name", help=f"one of: {', '.join(sorted(CATALOGUE))}")
+    pull_parser.add_argument("model", help=f"one of: {', '.join(sorted(CATALOGUE))}; or hf:OWNER/NAME[@REVISION]")
+    pull_parser.add_argument("--name", help="what to call a model of the hub, by default as there")
     actions.add_parser("list", help="list the models of the catalogue")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the chosen action and return the exit code. Raises ConfigError with one line that says what to do."""
-    return _list() if arguments.action == "list" else pull_by_name(arguments.name)
+    if arguments.action == "list":
+        return _list()
+    if found := hub_model(arguments.model):
+        print(pull_from_hub(found, models_folder() / (arguments.name or found.name)))
+        return 0
+    return pull_by_name(arguments.model)
 
 
 def pull_by_name(name: str) -> int:

@@ -15,14 +15,23 @@ PLAIN_TEXT = PlainText()
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one owner holds. `landing_bytes` is 0 when it has no landing space."""
+    """What one owner holds. `landing_bytes` is 0 when it has no landing space, `attempt` where none is meant.
+
+    `source` writes, `destination` is written to; both are empty where nobody does or is.
+    """
 
     owner: str
     phase: str
     age_s: float
-    num_blocks: int
+    blocks: tuple[int, ...]
+    landing_offset: int
     landing_bytes: int
     generation: int
+    attempt: int
+    source: str
+    destination: str
+    cooldown_left_s: float
+    writes_in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +69,24 @@ async def fetch_ledger(address: str, security: Security = PLAIN_TEXT) -> Ledger:
         orphaned_blocks=reply.orphaned_blocks,
         landing_bytes=reply.landing_bytes,
         landing_free_bytes=reply.landing_free_bytes,
-        holdings=tuple(
-            Holding(entry.owner, entry.phase, entry.age_s, len(entry.blocks), entry.landing_bytes, entry.generation)
-            for entry in reply.entries
-        ),
+        holdings=tuple(map(_holding, reply.entries)),
+    )
+
+
+def _holding(entry: pb.LedgerEntry) -> Holding:
+    return Holding(
+        owner=entry.owner,
+        phase=entry.phase,
+        age_s=entry.age_s,
+        blocks=tuple(entry.blocks),
+        landing_offset=entry.landing_offset,
+        landing_bytes=entry.landing_bytes,
+        generation=entry.generation,
+        attempt=entry.attempt,
+        source=entry.source,
+        destination=entry.destination,
+        cooldown_left_s=entry.cooldown_left_s,
+        writes_in_flight=entry.writes_in_flight,
     )
 
 

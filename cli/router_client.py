@@ -64,7 +64,10 @@ class RouterClient:
                 _raise_for_status(reply)
                 yield from _pieces(reply.iter_lines(), answer)
         except httpx.TransportError as cause:
-            raise self._unreachable(cause) from cause
+            raise self._broken_off(cause) if answer.text else self._unreachable(cause) from cause
+
+    def _broken_off(self, cause: httpx.TransportError) -> NodeUnavailable:
+        return NodeUnavailable(f"the answer from {self._url} broke off ({cause})")
 
     def _unreachable(self, cause: httpx.TransportError) -> NodeUnavailable:
         return NodeUnavailable(f"no answer from {self._url} ({cause}): is `twostep up` running there?")

@@ -19,10 +19,9 @@ from twostep.cli.child import ChildEnded
 from twostep.cli.cluster import Cluster, ClusterPlan, running
 from twostep.cli.cluster_config import plan_cluster
 from twostep.cli.cluster_options import add_cluster_options
+from twostep.cli.entry import INTERRUPTED
 from twostep.cli.watch import Stopped, Watch
 from twostep.core.errors import ServingError
-
-INTERRUPTED = 130
 
 Use = Callable[[Cluster, Watch], Awaitable[int]]
 """What to do with the cluster once it can serve; returns the exit code."""
@@ -62,8 +61,8 @@ async def _run(plan: ClusterPlan, folder: Path, use: Use) -> int:
     except Stopped:
         code = INTERRUPTED
     except ChildEnded as ended:
-        # How the others ended after it is a consequence.
-        return _complain(ended, ended.exit_code)
+        # It has been told; how the others ended after it is a consequence.
+        return ended.exit_code
     except ServingError as error:
         return _complain(error, 1)
     for farewell in watch.farewells:
@@ -78,13 +77,18 @@ def _complain(error: Exception, code: int) -> int:
 
 async def _use_when_ready(plan: ClusterPlan, folder: Path, watch: Watch, use: Use) -> int:
     async with AsyncExitStack() as stack:
-        with Console(stderr=True).status("starting") as status:
+        try:
+            with Console(stderr=True).status("starting") as status:
 
-            def report(reason: str) -> None:
-                status.update(Text(f"starting: {reason}"))
+                def report(reason: str) -> None:
+                    status.update(Text(f"starting: {reason}"))
 
-            cluster = await stack.enter_async_context(running(plan, folder, watch, report))
-        return await use(cluster, watch)
+                cluster = await stack.enter_async_context(running(plan, folder, watch, report))
+            return await use(cluster, watch)
+        except ChildEnded as ended:
+            # At once: to stop the others may take a while.
+            _complain(ended, ended.exit_code)
+            raise
 
 
 async def _serve(cluster: Cluster, watch: Watch) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DIGEST_VERSION = "multilinear64:v1"
+PAGE_TOKENS = 4096
 
 Words = NDArray[np.uint32]
 Digests = NDArray[np.uint64]
@@ -38,9 +39,22 @@ def word_coefficients(layer: int, num_heads: int, num_words: int, first_head: in
 
 
 def token_coefficients(first_token: int, num_tokens: int) -> Digests:
-    """Return the odd coefficients of a run of positions as uint64 [token]."""
-    positions = np.arange(first_token, first_token + num_tokens, dtype=np.uint64)
-    return splitmix64(positions | np.uint64(1 << 63)) | np.uint64(1)
+    """Return the odd coefficients of a run of positions as read-only uint64 [token]."""
+    page, start = divmod(first_token, PAGE_TOKENS)
+    end = start + num_tokens
+    if end <= PAGE_TOKENS:
+        return _token_page(page)[start:end]
+    pages = [_token_page(one) for one in range(page, page + -(-end // PAGE_TOKENS))]
+    return np.concatenate(pages)[start:end]
+
+
+@lru_cache(maxsize=64)
+def _token_page(page: int) -> Digests:
+    """Return the coefficients of `PAGE_TOKENS` positions: most runs are short, and there are many."""
+    positions = np.arange(page * PAGE_TOKENS, (page + 1) * PAGE_TOKENS, dtype=np.uint64)
+    coefficients = splitmix64(positions | np.uint64(1 << 63)) | np.uint64(1)
+    coefficients.setflags(write=False)
+    return coefficients
 
 
 @lru_cache(maxsize=128)
@@ -54,12 +68,16 @@ def layer_coefficients(first_layer: int, num_layers: int, num_heads: int, num_wo
 
 def digest(words: Words, *, layer: int, first_token: int, first_head: int = 0) -> int:
     """Return the digest of `words` [head, token, word], whose first token stands at position `first_token`."""
-    return int(digest_layers(words[None], first_layer=layer, first_token=first_token, first_head=first_head)[0])
+    by_token = token_coefficients(first_token, words.shape[1])
+    return int(digest_blocks(words[None, None], by_token, first_layer=layer, first_head=first_head)[0, 0])
 
 
-def digest_layers(words: Words, *, first_layer: int, first_token: int, first_head: int = 0) -> Digests:
-    """Return the digests of `words` [layer, head, token, word], consecutive layers from `first_layer` on, as uint64 [layer]."""
-    num_layers, num_heads, num_tokens, num_words = words.shape
+def digest_blocks(words: Words, by_token: Digests, *, first_layer: int, first_head: int = 0) -> Digests:
+    """Return the digests of `words` [layer, block, head, token, word] as uint64 [layer, block].
+
+    `by_token` are the `token_coefficients` of all tokens, block after block.
+    """
+    num_layers, num_blocks, num_heads, num_tokens, num_words = words.shape
     by_word = layer_coefficients(first_layer, num_layers, num_heads, num_words, first_head)
-    per_token = np.einsum("lhtw,lhw->lt", words.astype(np.uint64), by_word)
-    return np.asarray(per_token @ token_coefficients(first_token, num_tokens))
+    per_token = np.einsum("lbhtw,lhw->lbt", words.astype(np.uint64), by_word)
+    return np.asarray((per_token * by_token.reshape(num_blocks, num_tokens)).sum(axis=-1))

@@ -87,6 +87,12 @@ class NodeUnreachable(NodeUnavailable):
     code = "node_unreachable"
 
 
+class NodeReplaced(NodeUnavailable):
+    """The node that was meant is gone: at its address another life of it has begun."""
+
+    code = "node_replaced"
+
+
 class TransferFailed(ServingError):
     code, http_status, grpc_status, retry_elsewhere = "transfer_failed", 503, "ABORTED", True
 
@@ -97,6 +103,12 @@ class TransferTimeout(TransferFailed):
 
 class ChecksumMismatch(TransferFailed):
     code, grpc_status = "checksum_mismatch", "DATA_LOSS"
+
+
+class UnprovenPair(TransferFailed):
+    """Bytes do not move between these two nodes, or not any more: they have to shake hands first."""
+
+    code = "unproven_pair"
 
 
 class TicketExpired(TransferFailed):

@@ -29,11 +29,20 @@ def host_pages(num_bytes: int, key: str) -> mmap.mmap:
 
     Raises ConfigError, naming the `key` that asks for it, when it cannot be had.
     """
-    try:
-        pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError) as cause:
-        raise ConfigError(f"{key}: this machine cannot give {num_bytes} bytes of memory") from cause
+    pages = _map(num_bytes, mmap.MAP_PRIVATE, key)
     # Blocks are read in any order: with small pages, attention would wait for their translations most of the time.
     with suppress(OSError, AttributeError):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return pages
+
+
+def touched_host_pages(num_bytes: int, key: str) -> mmap.mmap:
+    """The same, with every page in place already: who writes there first would wait for that, page by page."""
+    return _map(num_bytes, mmap.MAP_PRIVATE | getattr(mmap, "MAP_POPULATE", 0), key)
+
+
+def _map(num_bytes: int, flags: int, key: str) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, num_bytes, flags=flags | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as cause:
+        raise ConfigError(f"{key}: this machine cannot give {num_bytes} bytes of memory") from cause

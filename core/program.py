@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 from twostep.core.config import load
@@ -15,6 +16,8 @@ from twostep.core.errors import ConfigError, EngineFault
 from twostep.core.logging import set_up_logging
 
 C = TypeVar("C")
+SIGNALLED = 128
+"""What a shell adds to the number of the signal that has ended a process."""
 
 
 def run_program(
@@ -26,8 +29,9 @@ def run_program(
 ) -> int:
     """Run `serve(config, stop)` until it returns; SIGTERM and SIGINT set `stop`. Returns the process's exit code.
 
-    One line on stderr tells why a program ends by itself: a ConfigError, from reading the configuration or from `serve`,
-    with code 2; an EngineFault with code 1.
+    The second signal of a kind ends the process at once, with code 128 + its number: 143 for SIGTERM, 130 for SIGINT. One
+    line on stderr tells why a program ends by itself: a ConfigError, from reading the configuration or from `serve`, with
+    code 2; an EngineFault with code 1.
     """
     try:
         arguments = _parser(name, description).parse_args(argv)
@@ -91,5 +95,16 @@ async def _serve_until_signal(config: C, serve: Callable[[C, asyncio.Event], Awa
     stop = asyncio.Event()
     loop: Any = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stop.set)
+        loop.add_signal_handler(signum, _stop, loop, signum, stop)
     await serve(config, stop)
+
+
+def _stop(loop: asyncio.AbstractEventLoop, signum: signal.Signals, stop: asyncio.Event) -> None:
+    """Begin to stop; whoever sends the signal again does not want to wait for the end of that."""
+    stop.set()
+    loop.remove_signal_handler(signum)
+    signal.signal(signum, _end_at_once)
+
+
+def _end_at_once(signum: int, _: FrameType | None) -> None:
+    leave(SIGNALLED + signum)

@@ -26,6 +26,15 @@ class Handoffs:
         """Whether no request is here and none still holds blocks."""
         return not self._handoffs and not self._releasing
 
+    def owners(self) -> frozenset[RequestId]:
+        """Return whoever answers for blocks, also for those that are being released. May be called from any thread."""
+        return frozenset(self._handoffs) | frozenset(self._releasing)
+
+    def count(self) -> dict[str, int]:
+        """Count the handoffs by state."""
+        states = [handoff.state for handoff in self]
+        return {state.value: states.count(state) for state in HandoffState if state is not HandoffState.FREED}
+
     def find(self, request: RequestId) -> Handoff | None:
         return self._handoffs.get(request)
 

@@ -41,7 +41,7 @@ class Legs:
         if expected.verifying is None:
             expected.verifying = self._parts.background.spawn(self._verification.verify(handoff, expected, done))
         else:
-            self._count_noop("done")
+            self._count_noop("done", "repeated")
         return await asyncio.shield(expected.verifying)
 
     async def failed(self, failed: Failed) -> Answer:
@@ -52,14 +52,14 @@ class Legs:
         handoff, expected = found
         if expected.verifying is None:
             return self._verification.lose(handoff, failed.error, drained=failed.drained)
-        self._count_noop("failed")
+        self._count_noop("failed", "repeated")
         return await asyncio.shield(expected.verifying)
 
     async def landed(self, landed: Landed) -> None:
         """Verify written cells of a ring and let P write their slots again."""
         found = self._find(landed.leg, landed.generation)
         if found is None:
-            self._count_noop("landed")
+            self._recorded(landed.leg, "landed")
             return
         handoff, expected = found
         self._verification.fill(handoff)
@@ -115,8 +115,9 @@ class Legs:
         return found if found and found[1].extent.generation == generation else None
 
     def _recorded(self, leg: Leg, kind: str) -> Answer:
-        self._count_noop(kind)
-        return self._parts.answers.find(leg) or UNKNOWN
+        known = self._parts.answers.find(leg)
+        self._count_noop(kind, "late" if known else "unknown")
+        return known or UNKNOWN
 
-    def _count_noop(self, kind: str) -> None:
-        self._parts.metrics.noop_messages.labels(kind).inc()
+    def _count_noop(self, kind: str, why: str) -> None:
+        self._parts.metrics.noop_messages.labels(kind, why).inc()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 
 from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock
@@ -22,7 +23,7 @@ from twostep.decode_node.legs import Legs
 from twostep.decode_node.parts import MAX_ANSWERS, Parts
 from twostep.decode_node.release import Release
 from twostep.decode_node.reservation_queue import ReservationQueue
-from twostep.decode_node.source_client import SourceClient
+from twostep.decode_node.source_client import GIVE_UP_CALLS, SourceClient
 from twostep.decode_node.source_peers import SourcePeers
 from twostep.decode_node.tokens import TokenStreams
 from twostep.engine.engine import Engine, StepResult
@@ -38,10 +39,13 @@ from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.gauges import observe_engine
 from twostep.node.handoff_messages import Hello, HelloReply
+from twostep.node.integrity import Integrity, audit_owners
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
+from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
+from twostep.node.stopping import close_after
 
 PAIR_SHARE = 0.75
 """One prefill node leaves the others a part of the landing pool."""
@@ -98,7 +102,19 @@ class DecodeNode:
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s)
         self.control = self._new_control(growth_tokens)
-        observe_engine(metrics, self.parts.engine)
+        handoffs, engine = self.parts.handoffs, self.parts.engine
+        observe_engine(metrics, engine, handoffs.owners)
+        metrics.observe("reservations", "Requests by the state of their handoff.", "state", handoffs.count)
+        metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
+        self._peer_gauges = PeerGauges(metrics, self.peers.states, transport.path)
+        self.integrity = Integrity(
+            (engine.audit, landing.audit, lambda: audit_owners(engine.requests, handoffs.owners)),
+            lambda: handoffs.is_empty,
+            self.readiness,
+            metrics,
+            clock,
+            pause_s=timers.audit_s,
+        )
         metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
 
     @asynccontextmanager
@@ -120,12 +136,15 @@ class DecodeNode:
                 self._end_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
             self.parts.tokens.close()
-            await asyncio.to_thread(self._receiver.stop)
-            await asyncio.to_thread(self._transport.close)
+            await close_after(self._receiver, self._transport)
             await self._channels.close()
 
     async def drain(self) -> None:
-        """Admit nothing more and wait until the last request has gone, at most as long as the configuration allows."""
+        """Admit nothing more and wait until the last request has gone, at most as long as the configuration allows.
+
+        What still runs then is handed back to its router. Returns when the prefill nodes that were told have answered, or will
+        not: until then they may write into the landing pool.
+        """
         self.readiness.is_draining = True
         self.queue.close()
         self._advance()
@@ -134,6 +153,7 @@ class DecodeNode:
                 await self._idle.wait()
         except TimeoutError:
             self._end_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
+        await self.parts.background.finish(within_s=GIVE_UP_CALLS * self.parts.timers.call_s)
 
     def answer_hello(self, hello: Hello) -> HelloReply:
         """Meet a prefill node. A new incarnation of one known before ends what the old one was sending."""
@@ -158,6 +178,8 @@ class DecodeNode:
         self.peers.expire({handoff.leg.id.source for handoff in parts.handoffs if handoff.leg})
         self.readiness.refresh()
         self._landing_gauges.refresh()
+        self._peer_gauges.refresh()
+        self.integrity.watch()
         self._advance()
 
     def take_step(self, result: StepResult) -> None:
@@ -176,7 +198,7 @@ class DecodeNode:
     def _take_token(self, event: TokenEvent) -> None:
         handoff = self.parts.handoffs.find(event.request)
         if handoff is None or handoff.order.attempt != event.attempt or handoff.next_index != event.index:
-            self.parts.metrics.noop_messages.labels("token").inc()
+            self.parts.metrics.noop_messages.labels("token", "late").inc()
             return
         self.parts.tokens.emit(handoff.order.router, event)
         handoff.next_index += 1

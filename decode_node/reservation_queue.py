@@ -75,10 +75,11 @@ class ReservationQueue:
 
         Raises ServingError when the request is refused or ends while it waits.
         """
-        self._require_acceptable(order)
-        prepared = self._parts.engine.prepare(order.request, growth_tokens=self._limits.growth_tokens)
-        self._require_room(order)
-        handoff = self._enqueue(order, prepared)
+        try:
+            handoff = self._accept(order)
+        except ServingError as error:
+            self._parts.metrics.refusals.labels(error.code).inc()
+            raise
         try:
             while not (granted := self._granted(handoff, order)):
                 yield Queued(handoff.position, self._estimate_s(handoff.position))
@@ -125,6 +126,12 @@ class ReservationQueue:
         """Return in how many seconds the one at `position`, from 0, will have room, by the pace at which room comes back."""
         ahead = itertools.islice(self.waiting, position + 1)
         return self._admission.estimate_s(ahead, self._parts.handoffs.unattached_blocks())
+
+    def _accept(self, order: ReserveOrder) -> Handoff:
+        self._require_acceptable(order)
+        prepared = self._parts.engine.prepare(order.request, growth_tokens=self._limits.growth_tokens)
+        self._require_room(order)
+        return self._enqueue(order, prepared)
 
     def _enqueue(self, order: ReserveOrder, prepared: Prepared) -> Handoff:
         known = self._parts.handoffs.find(order.request.id)
@@ -181,7 +188,10 @@ class ReservationQueue:
         if handoff.state is HandoffState.QUEUED:
             handoff.move_to(HandoffState.RESERVED)
             self._parts.metrics.cached_tokens.inc(granted.cached_tokens)
-        handoff.meter.granted_at, handoff.meter.cached_tokens = self._parts.clock(), granted.cached_tokens
+        now, metrics = self._parts.clock(), self._parts.metrics
+        handoff.meter.granted_at, handoff.meter.cached_tokens = now, granted.cached_tokens
+        metrics.reserve_seconds.observe(now - handoff.meter.arrived_at)
+        metrics.count_attempt(handoff.order.attempt)
         if handoff.leg:
             self._legs.expect(handoff, handoff.leg)
         else:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from twostep.core.clock import Clock
-from twostep.core.errors import Overloaded, StaleLeg, TransferFailed, Unsupported
+from twostep.core.errors import Overloaded, StaleLeg, UnprovenPair, Unsupported
 from twostep.core.ids import NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
 from twostep.core.ticket import LandingExtent
@@ -29,6 +29,8 @@ class _Source:
     stage: PeerStage = PeerStage.HANDSHAKING
     address: str = ""
     probe: LandingExtent | None = None
+    has_retried: bool = False
+    """Whether an earlier write of the same probe may still be on its way."""
 
     def state(self, path: str) -> PeerState:
         reason = "" if self.stage is PeerStage.PROVEN else "waits for the prefill node's hello and probe"
@@ -63,9 +65,15 @@ class SourcePeers:
         node = hello.node
         self._require_compatible(hello)
         self._require_room(node)
+        known = self._current(node)
         probe = self._place_for_probe(node)
-        expires_at = self._clock() + HELLO_S
-        self._sources[node.id] = _Source(node, expires_at, address=hello.handoff_address, probe=probe)
+        self._sources[node.id] = _Source(
+            node,
+            self._clock() + HELLO_S,
+            address=hello.handoff_address,
+            probe=probe,
+            has_retried=known is not None and known.probe is probe,
+        )
         generation = self._landing.last_generation
         return replace(self._reply, probe_offset=probe.offset, probe_bytes=probe.num_bytes, generation=generation)
 
@@ -78,16 +86,16 @@ class SourcePeers:
             return source.stage is PeerStage.PROVEN
         arrived = landed_probe_digest(self._reply.landing, source.probe.offset, source.probe.num_bytes) == digest
         if arrived:
-            self._landing.give_back(source.probe, proven=True)
+            self._landing.give_back(source.probe, proven=not source.has_retried)
             self._sources[node.id] = replace(source, stage=PeerStage.PROVEN, probe=None)
             logger.info("bytes arrive from a peer", extra={"peer": str(node)})
         return arrived
 
     def require_proven(self, node: NodeRef) -> None:
-        """Raises TransferFailed unless this very incarnation has proved that its bytes arrive."""
+        """Raises UnprovenPair unless this very incarnation has proved that its bytes arrive."""
         source = self._current(node)
         if source is None or source.stage is not PeerStage.PROVEN:
-            raise TransferFailed(f"prefill node {node} has not yet proved that its bytes arrive at {self._reply.node}")
+            raise UnprovenPair(f"prefill node {node} has not yet proved that its bytes arrive at {self._reply.node}")
 
     def incarnation_of(self, node: NodeId) -> NodeRef | None:
         source = self._sources.get(node)

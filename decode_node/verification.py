@@ -25,6 +25,8 @@ class Verification:
 
     async def verify(self, handoff: Handoff, expected: ExpectedLeg, done: Done) -> Answer:
         """Apply the stop rules to the first token; when the request goes on, verify every cell and attach."""
+        if handoff.leg is not expected:
+            return self._superseded(done)
         handoff.meter.done_at = self._parts.clock()
         self.fill(handoff)
         finish = handoff.order.request.stop.finish_reason(done.first_token, handoff.next_index)
@@ -35,10 +37,13 @@ class Verification:
         except TransferFailed as error:
             verdict = error
         if handoff.leg is not expected:
-            return self._parts.answers.find(done.leg) or SUPERSEDED
+            return self._superseded(done)
         if isinstance(verdict, TransferFailed):
             return self.lose(handoff, verdict, drained=True)
-        return self._attach(handoff, verdict, done.first_token) if verdict.ok else self.mismatch(handoff, verdict, drained=True)
+        if not verdict.ok:
+            return self.mismatch(handoff, verdict, drained=True)
+        self._parts.metrics.hidden_share.observe(verdict.hidden_share(handoff.meter.done_at - done.since_computed_s))
+        return self._attach(handoff, verdict, done.first_token)
 
     def fill(self, handoff: Handoff) -> None:
         """Note that P has the ticket."""
@@ -69,6 +74,9 @@ class Verification:
             handoff.move_to(HandoffState.RESERVED)
         handoff.loss = Loss(error, self._parts.clock())
         return answer
+
+    def _superseded(self, done: Done) -> Answer:
+        return self._parts.answers.find(done.leg) or SUPERSEDED
 
     async def _compare(self, done: Done) -> Verdict:
         if done.cells is None:

@@ -4,11 +4,12 @@ Not safe for threads by itself: the engine's lock guards it.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from twostep.core.ids import BlockHash, BlockId, RequestId
+from twostep.engine.audit import PoolTables
 from twostep.engine.ledger import BlockTable
 
 
@@ -44,9 +45,30 @@ class BlockPool:
         """Blocks that nobody references, findable ones included."""
         return len(self._free) + len(self._evictable)
 
+    @property
+    def num_cached(self) -> int:
+        """Blocks that nobody references and a prefix may hit."""
+        return len(self._evictable)
+
+    def num_held_by(self, owners: Collection[RequestId]) -> int:
+        """Return how many blocks become available when all of `owners` release theirs; others may share some."""
+        held = {block for owner in owners for block in self._held.get(owner, ())}
+        return sum(all(owner in owners for owner in self._owners[block]) for block in held)
+
     def table(self) -> BlockTable:
         """Return a picture of the pool at this moment."""
         return BlockTable(tuple(self._owners), dict(self._hashes))
+
+    def tables(self) -> PoolTables:
+        """Return everything that the pool keeps, for an audit."""
+        return PoolTables(
+            owners=tuple(self._owners),
+            held={owner: tuple(blocks) for owner, blocks in self._held.items()},
+            free=tuple(self._free),
+            evictable=tuple(self._evictable),
+            hashes=dict(self._hashes),
+            by_hash=dict(self._by_hash),
+        )
 
     def reserve(
         self,

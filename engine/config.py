@@ -24,7 +24,7 @@ class EngineConfig:
     """Tokens one step computes at most, decodes first."""
     min_prefill_tokens: Annotated[int, Field(gt=0)] = 32
     """Prompt tokens a step computes at least when prompts wait, however many decodes there are."""
-    layer_group: Annotated[int, Field(gt=0)] = 6
+    layer_group: Annotated[int, Field(gt=0)] = 2
     """Layers whose KV is handed off together."""
     num_threads: Annotated[int, Field(gt=0)] | None = None
     """CPU threads the model computes with; unset: one for each core that this process may use."""

@@ -5,7 +5,7 @@ runs outside of it, so control never waits for a step.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from twostep.core.block_hash import prefix_root
@@ -13,12 +13,13 @@ from twostep.core.clock import Clock
 from twostep.core.errors import InvalidRequest, PromptTooLong, RequestFault, ServingError
 from twostep.core.ids import Attempt, BlockId, RequestId
 from twostep.core.request import FinishReason, Request, TokenEvent
+from twostep.engine.audit import audit_pool
 from twostep.engine.batch import Batch, Chunk
 from twostep.engine.block_pool import BlockPool
 from twostep.engine.config import EngineConfig
-from twostep.engine.ledger import Census, Holder, Ledger
+from twostep.engine.ledger import BlockTable, Census, Holder, Ledger, Occupancy
 from twostep.engine.runner import Drawn, Runner
-from twostep.engine.scheduler import Limits, plan_step
+from twostep.engine.scheduler import Limits, StepPlan, plan_step
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
 from twostep.engine.sequence import Prepared as Prepared
 from twostep.engine.sequence_table import Busy as Busy
@@ -169,6 +170,16 @@ class Engine:
         self.work.set()
         return finish
 
+    def end(self, request_id: RequestId) -> None:
+        """Compute a request no more; its blocks stay until `release`, which comes when nothing writes into them any more.
+
+        Nobody is preempted for want of blocks that come back so. Does nothing for an unknown or ended request.
+        """
+        with self._lock:
+            sequence = self._sequences.get(request_id)
+            if sequence and sequence.phase not in (Phase.ENDING, Phase.RELEASED):
+                sequence.move_to(Phase.ENDING)
+
     def release(self, request_id: RequestId) -> bool:
         """End a request in whatever phase; idempotent. Returns whether it was known.
 
@@ -202,18 +213,39 @@ class Engine:
             queued_tokens = sum(one.num_pending for one in (*running, *preempted) if one.num_pending > 1)
             return Load(self._num_steps, len(running), num_waiting, queued_tokens)
 
-    def census(self) -> Census:
-        """Count all blocks anew from the block table."""
+    def occupancy(self) -> Occupancy:
+        """Count the blocks by state, at once; `census` counts them anew from the block table."""
         with self._lock:
-            table, alive = self._pool.table(), {one.request.id for one in self._sequences.select()}
-        return table.census(alive)
+            total, available, cached = self._pool.num_blocks, self._pool.num_available, self._pool.num_cached
+        return Occupancy(free=available - cached, cached=cached, referenced=total - available, total=total)
 
-    def ledger(self) -> Ledger:
-        """List who holds which blocks, anew from the block table."""
+    def census(self, owners: Callable[[], Collection[RequestId]] | None = None) -> Census:
+        """Count all blocks anew from the block table. One is orphaned when none of its owners is alive.
+
+        `owners` tells who is; unset: whoever the engine knows. Whoever comes or goes meanwhile counts as alive.
+        """
+        before = owners() if owners else ()
+        table, holders = self._picture()
+        return table.census({*before, *owners(), *_ending(holders)} if owners else holders)
+
+    def ledger(self, owners: Callable[[], Collection[RequestId]] | None = None) -> Ledger:
+        """List who holds which blocks, anew from the block table; `owners` tells who is alive, as for `census`."""
+        before = owners() if owners else ()
+        table, holders = self._picture()
+        alive = {*before, *owners(), *_ending(holders)} if owners else holders.keys()
+        return table.ledger({request: holder for request, holder in holders.items() if request in alive})
+
+    def audit(self) -> tuple[str, ...]:
+        """Recompute all accounts; returns what does not add up, a line each."""
         with self._lock:
-            now, table = self._clock(), self._pool.table()
-            holders = {one.request.id: Holder(one.phase, now - one.since) for one in self._sequences.select()}
-        return table.ledger(holders)
+            pool = self._pool.tables()
+            sequences = {one.request.id: tuple(one.blocks) for one in self._sequences.select() if one.blocks}
+        return audit_pool(pool, sequences)
+
+    def requests(self) -> frozenset[RequestId]:
+        """Return the requests that have not been released."""
+        with self._lock:
+            return frozenset(one.request.id for one in self._sequences.select() if one.phase is not Phase.RELEASED)
 
     def step(self) -> StepResult | None:
         """Schedule, run, commit. Returns None when there is nothing to compute. Raises EngineFault."""
@@ -227,10 +259,15 @@ class Engine:
         with self._lock:
             return self._commit(batch, drawn, duration_s)
 
+    def _picture(self) -> tuple[BlockTable, dict[RequestId, Holder]]:
+        with self._lock:
+            now, table = self._clock(), self._pool.table()
+            return table, {one.request.id: Holder(one.phase, now - one.since) for one in self._sequences.select()}
+
     def _schedule(self) -> Batch | None:
         sequences = self._sequences
         sequences.resume_preempted()
-        while (plan := plan_step(sequences.candidates(), self._limits, num_available=self._pool.num_available)).preempt:
+        while (plan := self._plan()).preempt:
             sequences.preempt(sequences[plan.preempt])
             self._preempted.append(plan.preempt)
         if not plan.runs:
@@ -241,6 +278,10 @@ class Engine:
         self._in_step = frozenset(run.request for run in plan.runs)
         return Batch(tuple(sequences[run.request].chunk(run.num_tokens) for run in plan.runs))
 
+    def _plan(self) -> StepPlan:
+        candidates, num_coming = self._sequences.candidates(), self._sequences.num_coming_blocks
+        return plan_step(candidates, self._limits, num_available=self._pool.num_available, num_coming=num_coming)
+
     def _commit(self, batch: Batch, drawn: list[Drawn], duration_s: float) -> StepResult:
         num_prompt = sum(self._sequences[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
         events: list[TokenEvent] = []
@@ -249,6 +290,8 @@ class Engine:
             sequence = self._sequences[chunk.request]
             if sequence.phase is Phase.RELEASED:
                 self._sequences.forget(sequence, now=self._clock())
+            elif sequence.phase is Phase.ENDING:
+                continue
             elif isinstance(result, RequestFault):
                 sequence.move_to(Phase.RESTING)
                 faults.append((chunk.request, result))
@@ -268,6 +311,11 @@ class Engine:
         index = sequence.next_index
         finish = self._sequences.append(sequence, token)
         return [TokenEvent(chunk.request, sequence.attempt, index, token, finish)]
+
+
+def _ending(holders: Mapping[RequestId, Holder]) -> list[RequestId]:
+    """Return those whose release the running step holds up: nobody else answers for them."""
+    return [request for request, holder in holders.items() if holder.phase == Phase.RELEASED]
 
 
 def _ignore_layers(batch: Batch, layers: range) -> None:

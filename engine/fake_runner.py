@@ -89,7 +89,7 @@ class FakeRunner:
         """Return the digest of positions [0, `num_tokens`) as they lie in the chunk's blocks, as uint64 [layer]."""
         num_blocks = self.kv.layout.num_blocks(num_tokens)
         words = self.kv.words[:, chunk.blocks[:num_blocks]].astype(np.uint64)
-        by_token = token_coefficients(0, num_blocks * self.kv.layout.block_tokens)
+        by_token = token_coefficients(0, num_blocks * self.kv.layout.block_tokens).copy()
         by_token[num_tokens:] = 0
         per_token = np.einsum("lbhtw,lhw->lbt", words, self._by_word)
         return np.asarray(per_token.reshape(len(words), -1) @ by_token)

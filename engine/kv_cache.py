@@ -8,12 +8,15 @@ from typing import Protocol
 
 import numpy as np
 
-from twostep.core.digest import Digests, Words, digest_layers
+from twostep.core.digest import Digests, Words, digest_blocks, token_coefficients
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.kv_memory import KVMemory, LandedPiece
 from twostep.core.memory import MemoryRegion, host_pages
 from twostep.core.ticket import TokenRange
+
+WORDS_AT_ONCE = 24 << 10
+"""How many words a digest widens to 64 bits at a time: they still fit a core's cache, and few calls are made."""
 
 
 class KVCache(KVMemory, Protocol):
@@ -47,11 +50,11 @@ class HostKVCache:
             self._blocks_words(piece.layers, run, table)[...] = _landed_words(source, piece, run)
         if tokens.end == piece.missing.end:
             self._zero_tail(piece.layers, tokens.end, table)
-        by_run = self._digest_runs(piece.layers, runs, table)
+        by_run = self._digest_runs(piece.layers, tokens, runs, table)
         return np.add.reduceat(by_run, range(0, len(runs), piece.source_block_tokens // unit), axis=1)
 
     def digest(self, layers: range, tokens: TokenRange, table: Sequence[BlockId]) -> Digests:
-        return self._digest_runs(layers, _runs(tokens, self.layout.block_tokens), table)
+        return self._digest_runs(layers, tokens, _runs(tokens, self.layout.block_tokens), table)
 
     def _landing_words(self, extent: MemoryRegion, piece: LandedPiece) -> Words:
         layout = self.layout
@@ -67,20 +70,30 @@ class HostKVCache:
         block, at = divmod(run.start, self.layout.block_tokens)
         return self.words[layers.start : layers.stop, table[block], :, at : at + len(run)]
 
+    def _runs_words(self, layers: range, runs: Sequence[TokenRange], table: Sequence[BlockId]) -> Words:
+        """Return the words of whole blocks, or of one part of a block, as [layer, run, head, token, word]."""
+        if len(runs[0]) < self.layout.block_tokens:
+            return self._blocks_words(layers, runs[0], table)[:, None]
+        # A copy, and faster for it: what follows finds the words in a row.
+        blocks = [table[run.start // self.layout.block_tokens] for run in runs]
+        return self.words[layers.start : layers.stop, blocks]
+
     def _zero_tail(self, layers: range, end: int, table: Sequence[BlockId]) -> None:
         block, at = divmod(end, self.layout.block_tokens)
         if at:
             self.words[layers.start : layers.stop, table[block], :, at:] = 0
 
-    def _digest_runs(self, layers: range, runs: Sequence[TokenRange], table: Sequence[BlockId]) -> Digests:
-        """Return the digests of runs that lie in one block each, as uint64 [layer, run].
-
-        One run in all layers at a time: its words, widened to 64 bits, still fit a core's cache.
-        """
+    def _digest_runs(self, layers: range, tokens: TokenRange, runs: Sequence[TokenRange], table: Sequence[BlockId]) -> Digests:
+        """Return the digests of `runs`, which make up `tokens` and lie in one block each, as uint64 [layer, run]."""
+        size = self.layout.block_tokens
+        num_words = len(layers) * self.layout.layer_block_bytes // 4
+        at_once = max(1, WORDS_AT_ONCE // num_words)
+        by_token = token_coefficients(tokens.start, len(tokens))
         digests = np.empty((len(layers), len(runs)), dtype=np.uint64)
-        for i, run in enumerate(runs):
-            words = self._blocks_words(layers, run, table)
-            digests[:, i] = digest_layers(words, first_layer=layers.start, first_token=run.start)
+        for start, end in _batches([len(run) == size for run in runs], at_once):
+            words = self._runs_words(layers, runs[start:end], table)
+            these = by_token[runs[start].start - tokens.start : runs[end - 1].end - tokens.start]
+            digests[:, start:end] = digest_blocks(words, these, first_layer=layers.start)
         return digests
 
 
@@ -88,6 +101,18 @@ def _landed_words(source: Words, piece: LandedPiece, run: TokenRange) -> Words:
     """Return a view [layer, head, token, word] of a run of tokens that lies in one of P's blocks."""
     block, at = divmod(run.start - piece.missing.start, piece.source_block_tokens)
     return source[piece.layers.start : piece.layers.stop, block % piece.num_slots, :, at : at + len(run)]
+
+
+def _batches(is_whole: Sequence[bool], at_once: int) -> list[tuple[int, int]]:
+    """Cut the runs so that at most `at_once` whole blocks are together, and no part of a block is with another run."""
+    batches: list[tuple[int, int]] = []
+    for i, whole in enumerate(is_whole):
+        start, end = batches[-1] if batches else (0, 0)
+        if whole and batches and is_whole[start] and end - start < at_once:
+            batches[-1] = (start, i + 1)
+        else:
+            batches.append((i, i + 1))
+    return batches
 
 
 def _runs(tokens: TokenRange, size: int) -> list[TokenRange]:

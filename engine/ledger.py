@@ -9,6 +9,16 @@ from twostep.core.ids import BlockHash, BlockId, RequestId
 
 
 @dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks are free, findable but unreferenced, and referenced."""
+
+    free: int
+    cached: int
+    referenced: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Census:
     """How many blocks are free, findable but unreferenced, and referenced; `orphaned` are referenced by nobody alive."""
 

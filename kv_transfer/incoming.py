@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from twostep.core.clock import Clock
 from twostep.core.digest import Digests
 from twostep.core.errors import StaleLeg
 from twostep.core.ids import BlockId
@@ -26,17 +27,23 @@ class Verdict:
     """What came of comparing copies with the source's digests.
 
     `mismatched` lists (layer, P's block) whose copy never matched. All blocks before `verified_end`, in the layers asked
-    about, are verified: a ring's slots up to there may be credited.
+    about, are verified: a ring's slots up to there may be credited. `copies` tells when how many bytes had been copied in.
     """
 
     mismatched: tuple[tuple[int, int], ...]
     num_recopies: int
     verified_end: int
     bytes_landed: int
+    copies: tuple[tuple[float, int], ...] = field(default=(), compare=False)
 
     @property
     def ok(self) -> bool:
         return not self.mismatched
+
+    def hidden_share(self, computed_s: float) -> float:
+        """Return which share of the bytes had been copied in by `computed_s`, when the prefill ended."""
+        hidden = sum(num_bytes for at_s, num_bytes in self.copies if at_s <= computed_s)
+        return min(1.0, hidden / self.bytes_landed) if self.bytes_landed else 0.0
 
 
 @dataclass(slots=True)
@@ -79,6 +86,7 @@ class IncomingLeg:
         self._to_copy: deque[Piece] = deque()
         self._claims: list[_Claim] = []
         self._num_landed = 0
+        self._copies: list[tuple[float, int]] = []
 
     def hear(self, piece: Piece) -> bool:
         """Note that `piece` has landed; return whether anything of it is new. Raises ValueError outside the leg."""
@@ -110,10 +118,12 @@ class IncomingLeg:
     def has_work(self) -> bool:
         return bool(self._to_copy or self._claims)
 
-    def advance(self, memory: KVMemory, max_cells: int) -> None:
+    def advance(self, memory: KVMemory, max_cells: int, clock: Clock) -> None:
         """Make at most one copy, then answer the claims that can be answered."""
         if self._to_copy:
-            self._copy(memory, self._next_piece(max_cells))
+            piece = self._next_piece(max_cells)
+            self._copy(memory, piece)
+            self._copies.append((clock(), len(piece) * self.cell_bytes))
         self._claims = [claim for claim in self._claims if not self._answer(claim)]
 
     def end(self, reason: str) -> None:
@@ -168,7 +178,8 @@ class IncomingLeg:
     def _verdict(self, claim: _Claim, wrong: list[Piece]) -> Verdict:
         cells = tuple((layer, block) for piece in wrong for layer in piece.layers for block in piece.blocks)
         landed = self._num_landed * self.cell_bytes
-        return Verdict(cells, claim.num_rounds, self._verified.end_block(claim.piece.layers), landed)
+        end_block = self._verified.end_block(claim.piece.layers)
+        return Verdict(cells, claim.num_rounds, end_block, landed, tuple(self._copies))
 
 
 def _cells(piece: Piece) -> tuple[slice, slice]:

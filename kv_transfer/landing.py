@@ -4,6 +4,7 @@ A piece whose writer has proved that nothing is in flight is lent again at once;
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -145,6 +146,10 @@ class LandingPool:
         self._end_cooldowns()
         return sorted(self._loans.values(), key=lambda loan: loan.extent.offset)
 
+    def audit(self) -> tuple[str, ...]:
+        """Recompute the accounts; returns what does not add up, a line each."""
+        return audit_loans(self.ledger(), self._num_bytes)
+
     def _end_cooldowns(self) -> None:
         over = self._clock() - self._cooldown_s
         for loan in list(self._loans.values()):
@@ -160,6 +165,16 @@ class LandingPool:
         taken = sorted((loan.extent.offset, loan.end) for loan in self._loans.values())
         edges = [(0, 0), *taken, (self._num_bytes, self._num_bytes)]
         return [(before[1], after[0]) for before, after in pairwise(edges) if before[1] < after[0]]
+
+
+def audit_loans(loans: Sequence[Loan], num_bytes: int) -> tuple[str, ...]:
+    """Return which extents lie outside a pool of `num_bytes` or on one another; loans are in order of offset."""
+    outside = (loan for loan in loans if not 0 <= loan.extent.offset < loan.end <= num_bytes)
+    doubled = (pair for pair in pairwise(loans) if pair[0].end > pair[1].extent.offset)
+    return (
+        *(f"extent {loan.extent.generation} of {loan.owner} lies outside the landing pool" for loan in outside),
+        *(f"extents {one.extent.generation} and {other.extent.generation} overlap" for one, other in doubled),
+    )
 
 
 def source_layout(own: KVLayout, source: Geometry) -> KVLayout:

@@ -79,6 +79,10 @@ class LocalTransport:
         self._finished: dict[Write, WriteState] = {}
         self._numbers = itertools.count()
 
+    @property
+    def path(self) -> str:
+        return self.name
+
     def register_landing(self, landing: MemoryRegion) -> None:
         self._fabric.open(self._node, _on_host(landing))
 

@@ -23,6 +23,7 @@ from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState, require_units
 
+NARROWING = ("UCX_TLS", "UCX_NET_DEVICES")
 PACKAGES = ("nixl_cu12", "nixl_cu13", "nixl")
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,12 @@ class NixlTransport:
         self._in_flight: dict[Write, _InFlight] = {}
         self._dead_on_post: set[Write] = set()
         self._numbers = itertools.count()
+
+    @property
+    def path(self) -> str:
+        """NIXL names its backend; which device UCX took for a peer, it tells nobody. What narrows its choice is told."""
+        chosen = (f"{name}={os.environ[name]}" for name in NARROWING if os.environ.get(name))
+        return "/".join((self.name, "ucx", *chosen))
 
     def register_landing(self, landing: MemoryRegion) -> None:
         self._register(landing)

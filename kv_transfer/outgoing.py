@@ -102,6 +102,11 @@ class OutgoingLeg:
         self._wake()
         return self._drained
 
+    @property
+    def num_in_flight(self) -> int:
+        """Return how many writes are posted and not known to be done."""
+        return self._num_in_flight
+
     def report(self) -> LegReport:
         """Return what sending has taken so far; complete once the leg is over."""
         return self._meter.report()

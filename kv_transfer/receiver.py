@@ -31,7 +31,7 @@ MAX_COPY_BYTES = 4 << 20
 """One copy is cut to this size so that a `forget` never waits longer than for one of them."""
 MAX_EARLY_NOTES = 1024
 POLL_S = 200e-6
-MAX_POLL_S = 2e-3
+MAX_POLL_S = 0.5e-3
 IDLE_POLL_S = 10e-3
 """Transports without a thread of their own make progress, a new peer's first connection too, only while polled."""
 logger = logging.getLogger(__name__)
@@ -83,10 +83,14 @@ class Receiver:
         """Start the thread. Tests may call `turn` themselves instead."""
         self._loop.start()
 
-    def stop(self) -> None:
-        """End the thread and every leg that is still open; the transport stays open."""
-        self._loop.stop()
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the thread and every leg that is still open; returns whether the thread has ended in time.
+
+        While it has not, it may still be using the transport.
+        """
+        has_ended = self._loop.stop(timeout_s)
         self._give_up(TransferFailed("the receiver has stopped"))
+        return has_ended
 
     def expect(self, leg: Leg, extent: LandingExtent, missing: TokenRange, source: Geometry, table: Sequence[BlockId]) -> None:
         """Begin to copy `leg` in, as it lands in `extent`; `table` is the request's whole block table here.
@@ -143,7 +147,7 @@ class Receiver:
         leg = next((leg for leg in self._legs.values() if leg.has_work), None)
         if leg is None:
             return False
-        leg.advance(self._memory, max(1, self._max_copy_bytes // leg.cell_bytes))
+        leg.advance(self._memory, max(1, self._max_copy_bytes // leg.cell_bytes), self._clock)
         # To the end of the line: legs take turns, one copy each.
         self._legs[leg.leg] = self._legs.pop(leg.leg)
         return True

@@ -49,6 +49,10 @@ class Transport(Protocol):
     def name(self) -> str:
         """Return what carries the bytes, such as "nixl" or "local"."""
 
+    @property
+    def path(self) -> str:
+        """Return what is known of the way that the bytes take, such as "nixl/ucx"."""
+
     def register_landing(self, landing: MemoryRegion) -> None:
         """Let peers write into `landing`, and into nothing else. Once per transport."""
 

@@ -38,6 +38,8 @@ class Timers:
     """A node whose event loop does not turn for this long says that it should be started anew."""
     drain_s: Seconds = 120.0
     """How long a node that was told to stop lets running requests finish."""
+    audit_s: Seconds = 10.0
+    """How often a node that has nothing to do recomputes its accounts."""
     bypass_s: Seconds = 5.0
     """How long a request for which there is no room yet lets later ones, for which there is, pass."""
     tick_s: Seconds = 0.25

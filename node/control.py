@@ -8,6 +8,7 @@ from twostep.core.errors import Cancelled, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.engine.engine import Engine
 from twostep.engine.ledger import Ledger
+from twostep.engine.ledger import LedgerEntry as EngineEntry
 from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, NodeStatus, Peer, PeerState
 from twostep.node.leases import Heartbeat, Leases
 from twostep.node.metrics import NodeMetrics
@@ -72,7 +73,7 @@ class NodeControl:
         """Renew a router's lease, end what it abandoned, and return the ids it lists that are not here."""
         verdict = self.leases.hear(beat)
         if verdict.is_stale:
-            self.metrics.noop_messages.labels("heartbeat").inc()
+            self.metrics.noop_messages.labels("heartbeat", "late").inc()
         for request in verdict.abandoned:
             self.requests.stop(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
         return verdict.unknown
@@ -81,11 +82,11 @@ class NodeControl:
         """End a request in whatever phase; returns whether it was known."""
         known = self.requests.stop(request, reason)
         if not known:
-            self.metrics.noop_messages.labels("cancel").inc()
+            self.metrics.noop_messages.labels("cancel", "unknown").inc()
         return known
 
     def status(self) -> NodeStatus:
-        load, census, waiting = self.engine.load(), self.engine.census(), self.requests.waiting_tokens()
+        load, blocks, waiting = self.engine.load(), self.engine.occupancy(), self.requests.waiting_tokens()
         return NodeStatus(
             node=self.node,
             not_ready_reason=self.readiness.reason,
@@ -93,16 +94,16 @@ class NodeControl:
             num_running=load.num_running,
             num_waiting=load.num_waiting + len(waiting),
             queued_tokens=load.queued_tokens + sum(waiting),
-            free_blocks=census.free,
-            cached_blocks=census.cached,
-            referenced_blocks=census.referenced,
-            total_blocks=census.total,
+            free_blocks=blocks.free,
+            cached_blocks=blocks.cached,
+            referenced_blocks=blocks.referenced,
+            total_blocks=blocks.total,
             peers=self.peers.states(),
         )
 
 
-def block_ledger(node: NodeRef, ledger: Ledger, phase_of: Callable[[RequestId, str], str]) -> NodeLedger:
-    """Return who holds which blocks; `phase_of` adds to the engine's phase of a request what the node knows of it."""
+def block_ledger(node: NodeRef, ledger: Ledger, entry_of: Callable[[EngineEntry], LedgerEntry]) -> NodeLedger:
+    """Return who holds which blocks; `entry_of` adds to what the engine knows of a request what the node knows."""
     census = ledger.census
     return NodeLedger(
         node=node,
@@ -111,5 +112,5 @@ def block_ledger(node: NodeRef, ledger: Ledger, phase_of: Callable[[RequestId, s
         referenced_blocks=census.referenced,
         total_blocks=census.total,
         orphaned_blocks=census.orphaned,
-        entries=tuple(LedgerEntry(one.owner, phase_of(one.owner, one.phase), one.age_s, one.blocks) for one in ledger.entries),
+        entries=tuple(map(entry_of, ledger.entries)),
     )

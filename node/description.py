@@ -15,7 +15,7 @@ class PeerStage(enum.Enum):
     PROVEN = "proven"
     """Bytes really moved."""
     FAILED = "failed"
-    RESTING = "resting"
+    SUSPENDED = "suspended"
     """Copies of its blocks differed too often: not used until bytes have been proved to move again."""
 
 
@@ -70,7 +70,11 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What one owner holds: KV blocks, a piece of the landing pool, or both."""
+    """What one owner holds: KV blocks or a piece of the landing pool, or neither while it waits.
+
+    `attempt` is 0 where none is meant; `source` writes, `destination` is written to; `cooldown_left_s` is how long an extent
+    that drains still rests; `writes_in_flight` counts those that this node has posted and not seen through.
+    """
 
     owner: str
     phase: str
@@ -79,6 +83,11 @@ class LedgerEntry:
     landing_offset: int = 0
     landing_bytes: int = 0
     generation: int = 0
+    attempt: int = 0
+    source: str = ""
+    destination: str = ""
+    cooldown_left_s: float = 0.0
+    writes_in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,13 +41,17 @@ class CellDigests:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All writes of the leg are done. When `finished`, the first token ended the request and no KV is needed."""
+    """All writes of the leg are done. When `finished`, the first token ended the request and no KV is needed.
+
+    `since_computed_s` is the time from the first token, with which the prefill ends, to this message.
+    """
 
     leg: Leg
     generation: Generation
     first_token: int
     cells: CellDigests | None = None
     finished: bool = False
+    since_computed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ def done_to_pb(done: Done) -> pb.DoneRequest:
         digests=cells_to_pb(done.cells) if done.cells else None,
         first_token=done.first_token,
         finished=done.finished,
+        since_computed_s=done.since_computed_s,
     )
 
 
@@ -114,6 +115,7 @@ def done_from_pb(wire: pb.DoneRequest) -> Done:
         wire.first_token,
         cells_from_pb(wire.digests) if wire.HasField("digests") else None,
         wire.finished,
+        wire.since_computed_s,
     )
 
 

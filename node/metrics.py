@@ -7,6 +7,9 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BANDWIDTH_BUCKETS = (1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10, 3e10, 1e11)
+SHARE_BUCKETS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
+HIGHEST_ATTEMPT = 5
 FREE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 ReadGauges = Callable[[], Mapping[str, float]]
@@ -27,7 +30,13 @@ class NodeMetrics:
             "handoff_bytes", "KV bytes written by this prefill node or landed on this decode node."
         )
         self.handoffs = self._count("handoffs", "Handoffs by outcome.", "outcome")
-        self.noop_messages = self._count("noop_messages", "Late, repeated or unknown messages, which changed nothing.", "kind")
+        self.noop_messages = self._count(
+            "noop_messages", "Late, repeated or unknown messages, which changed nothing.", "kind", "why"
+        )
+        self.refusals = self._count("refusals", "Reservations and prefills that were refused at once, by error.", "code")
+        self.attempts = self._count("attempts", "Attempts that got room, by their number; 5 stands for more too.", "number")
+        self.integrity_checks = self._count("integrity_checks", "Times that this node recomputed its accounts while idle.")
+        self.integrity_violations = self._count("integrity_violations", "Accounts that did not add up.")
         self.preallocation_failures = self._count(
             "preallocation_failures", "Requests that found no room at once, by what was lacking.", "lacking"
         )
@@ -41,12 +50,34 @@ class NodeMetrics:
         self.step_duration = Histogram(
             "twostep_step_duration_seconds", "Duration of an engine step.", buckets=STEP_BUCKETS, registry=self.registry
         )
+        self.reserve_seconds = Histogram(
+            "twostep_reserve_seconds",
+            "From a reservation's arrival to its grant, queueing included.",
+            buckets=STEP_BUCKETS,
+            registry=self.registry,
+        )
+        self.handoff_bandwidth = Histogram(
+            "twostep_handoff_bytes_per_second",
+            "Bytes of a handoff by the time with a write in flight.",
+            buckets=BANDWIDTH_BUCKETS,
+            registry=self.registry,
+        )
+        self.hidden_share = Histogram(
+            "twostep_hidden_share",
+            "Share of a handoff's bytes that were copied in before its prefill ended.",
+            buckets=SHARE_BUCKETS,
+            registry=self.registry,
+        )
         self.cancel_to_free = Histogram(
             "twostep_cancel_to_free_seconds",
             "From a request's cancellation to its last block free.",
             buckets=FREE_BUCKETS,
             registry=self.registry,
         )
+
+    def count_attempt(self, number: int) -> None:
+        """Count an attempt that got room."""
+        self.attempts.labels(str(min(number, HIGHEST_ATTEMPT))).inc()
 
     def observe(self, name: str, help_text: str, label: str, read: ReadGauges) -> None:
         """Publish the gauges `twostep_<name>{<label>=...}` with whatever `read` returns at the time of a scrape."""

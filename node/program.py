@@ -9,19 +9,22 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
 
-from twostep.core.errors import ConfigError
+from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
+from twostep.core.interpreter import keep_loaded, take_short_turns
 from twostep.core.threads import OWN_THREADS
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.kv_transfer.nixl_transport import NixlTransport
+from twostep.kv_transfer.self_test import move_some_bytes
 from twostep.kv_transfer.transport import Transport
 from twostep.node.address import NodeAddress
 from twostep.node.calls import Channels
 from twostep.node.config import NodeConfig
 from twostep.node.control import NodeControl
-from twostep.node.identity import new_identity
+from twostep.node.identity import advertised_host, new_identity
+from twostep.node.interfaces import keep_to_interface_of
 from twostep.node.loading import Loading
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
@@ -81,6 +84,7 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     """
     if config.transport == "local" and fabric is None:
         raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
+    take_short_turns()
     node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
     async with listening(config, node, program.role, metrics.registry, security) as server:
@@ -92,7 +96,9 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         )
         materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
         if materials is not None:
-            await host(program.build(materials), config, server, loading, stop)
+            hosted = program.build(materials)
+            keep_loaded()
+            await host(hosted, config, server, loading, stop)
 
 
 async def _load(
@@ -108,7 +114,18 @@ async def _load(
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
     if fabric is not None and config.transport == "local":
         return LocalTransport(fabric, node)
+    keep_to_interface_of(advertised_host(config))
+    _require_that_bytes_move(config)
     return NixlTransport(node)
+
+
+def _require_that_bytes_move(config: NodeConfig) -> None:
+    """What does not even move bytes on one machine would fail every handshake; a node that is ready has proved this much."""
+    try:
+        bytes_per_s = move_some_bytes(NixlTransport, timeout_s=config.timers.handshake_s)
+    except TransferFailed as cause:
+        raise ConfigError(f"transport: {cause.message}: check UCX_TLS and UCX_NET_DEVICES") from cause
+    logger.info("the transport moves bytes", extra={"bytes_per_s": round(bytes_per_s)})
 
 
 async def host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:

@@ -1,4 +1,7 @@
-"""Decides whether a loaded node may be given work: not while it drains, after a fault, or when its engine stands still."""
+"""Decides whether a loaded node may be given work.
+
+It may not while it drains, after a fault, with accounts that do not add up, or with an engine that stands still.
+"""
 
 from twostep.core.errors import EngineFault
 from twostep.node.engine_feed import EngineFeed
@@ -13,6 +16,8 @@ class Readiness:
         self._stalled_s = 0.0
         self.is_draining = False
         self.fault: EngineFault | None = None
+        self.damage = ""
+        """An account that does not add up; nothing but a new start repairs that."""
 
     def refresh(self) -> None:
         """Take a look at the engine's progress; called by the timer."""
@@ -23,6 +28,8 @@ class Readiness:
         """Why the node is not ready; empty when it is."""
         if self.fault:
             return f"the engine has failed: {self.fault.message}"
+        if self.damage:
+            return f"the accounts do not add up: {self.damage}"
         if self.is_draining:
             return "the node is draining"
         if self._stalled_s > self._stall_s:

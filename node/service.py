@@ -22,7 +22,7 @@ STAGES = {
     PeerStage.HANDSHAKING: pb.PeerState.HANDSHAKING,
     PeerStage.PROVEN: pb.PeerState.PROVEN,
     PeerStage.FAILED: pb.PeerState.FAILED,
-    PeerStage.RESTING: pb.PeerState.RESTING,
+    PeerStage.SUSPENDED: pb.PeerState.SUSPENDED,
 }
 
 
@@ -142,4 +142,9 @@ def _entry_to_pb(entry: LedgerEntry) -> pb.LedgerEntry:
         landing_offset=entry.landing_offset,
         landing_bytes=entry.landing_bytes,
         generation=entry.generation,
+        attempt=entry.attempt,
+        source=entry.source,
+        destination=entry.destination,
+        cooldown_left_s=entry.cooldown_left_s,
+        writes_in_flight=entry.writes_in_flight,
     )

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from twostep.core.bill import PrefillBill
-from twostep.core.errors import Cancelled, ChecksumMismatch, ServingError, StaleLeg, TransferFailed
+from twostep.core.errors import ChecksumMismatch, ServingError, StaleLeg, TransferFailed
 from twostep.core.ticket import TokenRange
 from twostep.engine.engine import Reservation
 from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.sender import LegReport, OutgoingLeg
+from twostep.node.free_watch import CUT_SHORT
 from twostep.node.handoff_messages import Answer, CellDigests, Done, Failed, Landed, Outcome
 from twostep.prefill_node.leg import Phase, Prefilled, PrefillLeg
 from twostep.prefill_node.mismatch import investigate
@@ -34,7 +35,7 @@ class LegRunner:
             outcome = await self._hand_off(leg)
         except ServingError as error:
             outcome = error
-            if isinstance(error, Cancelled):
+            if isinstance(error, CUT_SHORT):
                 self._parts.free_watch.begin(leg.request_id, leg.stopped_at)
         drained = await self._drain(leg)
         if isinstance(outcome, ChecksumMismatch):
@@ -60,8 +61,10 @@ class LegRunner:
         sent_at = clock()
         leg.enter(Phase.AWAITING_ANSWER)
         cells = None if finished else self._cells(leg, reservation)
-        done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished)
-        give_up_s = leg.deadline - clock()
+        self._measure(report)
+        now = clock()
+        done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished, since_computed_s=now - computed_at)
+        give_up_s = leg.deadline - now
         self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=give_up_s)))
         bill = PrefillBill(
             queue_s=started_at - leg.arrived_at,
@@ -72,8 +75,13 @@ class LegRunner:
             cached_tokens=reservation.cached_tokens,
             computed_tokens=len(request.tokens) - reservation.cached_tokens,
             bytes_sent=report.bytes_sent,
+            handover_s=clock() - sent_at,
         )
         return Prefilled(bill, token)
+
+    def _measure(self, report: LegReport) -> None:
+        if report.transfer_s > 0:
+            self._parts.metrics.handoff_bandwidth.observe(report.bytes_sent / report.transfer_s)
 
     def _open(self, leg: PrefillLeg, reservation: Reservation) -> OutgoingLeg:
         """Open the leg at the sender and push what the prefix cache holds."""

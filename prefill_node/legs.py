@@ -16,8 +16,6 @@ from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, Prepared, StepResult
 from twostep.node.bypass import Patience
-from twostep.node.control import block_ledger
-from twostep.node.description import NodeLedger
 from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Outcome
 from twostep.node.waiting_queue import Tried, WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
@@ -42,6 +40,15 @@ class Legs:
 
     def __iter__(self) -> Iterator[PrefillLeg]:
         return iter(tuple(self._legs.values()))
+
+    def owners(self) -> frozenset[RequestId]:
+        """Return whoever answers for blocks. May be called from any thread."""
+        return frozenset(request for request, _ in tuple(self._legs))
+
+    def count(self) -> dict[str, int]:
+        """Count the legs by phase."""
+        phases = [leg.phase for leg in self]
+        return {phase.value: phases.count(phase) for phase in Phase if phase is not Phase.ENDED}
 
     def find(self, leg: Leg) -> PrefillLeg | None:
         found = self._legs.get((leg.request, leg.attempt))
@@ -82,7 +89,7 @@ class Legs:
         """
         found = self.find(abort.leg)
         if found is None:
-            self._parts.metrics.noop_messages.labels("abort").inc()
+            self._parts.metrics.noop_messages.labels("abort", "late").inc()
             return self._parts.record.refuse(abort.leg, abort.generation)
         found.stop(_error_of(abort.answer), tell=False)
         return AbortState.DRAINED if await asyncio.shield(found.drained) else AbortState.NOT_DRAINED
@@ -93,7 +100,7 @@ class Legs:
         if found and found.outgoing and found.ticket.extent.generation == credit.generation:
             found.outgoing.credit(credit.layers, credit.end_block)
         else:
-            self._parts.metrics.noop_messages.labels("credit").inc()
+            self._parts.metrics.noop_messages.labels("credit", "late").inc()
 
     def stop(self, request: RequestId, reason: ServingError) -> bool:
         """End all legs of a request; returns whether there was one."""
@@ -106,14 +113,6 @@ class Legs:
     def waiting_tokens(self) -> list[int]:
         """Return the number of tokens of each leg that waits for blocks."""
         return [len(leg.order.request.tokens) for leg in self.waiting]
-
-    def ledger(self) -> NodeLedger:
-        """List who holds which blocks; a request's phase is that of its legs too."""
-        return block_ledger(
-            self._parts.node,
-            self._parts.engine.ledger(),
-            lambda request, phase: ", leg ".join([phase, *(leg.phase for leg in self.of(request))]),
-        )
 
     def stop_waiting(self, reason: ServingError) -> None:
         """End the legs that have no blocks yet."""

@@ -22,20 +22,27 @@ from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
 from twostep.node.gauges import observe_engine
 from twostep.node.handoff_messages import Hello
+from twostep.node.integrity import Integrity, audit_owners
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
+from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
+from twostep.node.stopping import close_after
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
 from twostep.prefill_node.destination_peers import DestinationPeers
+from twostep.prefill_node.ledger import prefill_ledger
 from twostep.prefill_node.leg import Prefilled, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.legs import Legs
 from twostep.prefill_node.parts import MAX_ENDED_LEGS, Parts
 from twostep.prefill_node.progress import Progress
 from twostep.prefill_node.pushes import Pushes
+
+GOODBYE_CALLS = 2
+"""So many calls' time may the last words to decode nodes take."""
 
 
 class PrefillNode:
@@ -100,7 +107,17 @@ class PrefillNode:
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
-        observe_engine(metrics, engine)
+        observe_engine(metrics, engine, self.legs.owners)
+        metrics.observe("legs", "Legs by phase.", "phase", self.legs.count)
+        self._peer_gauges = PeerGauges(metrics, peers.states, transport.path)
+        self.integrity = Integrity(
+            (engine.audit, lambda: audit_owners(engine.requests, self.legs.owners)),
+            lambda: not self.legs.owners(),
+            self.readiness,
+            metrics,
+            clock,
+            pause_s=timers.audit_s,
+        )
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.waiting))
         self.control = self._new_control()
 
@@ -122,8 +139,7 @@ class PrefillNode:
                     raise
                 self.legs.stop_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
-            await asyncio.to_thread(self._sender.stop)
-            await asyncio.to_thread(self._transport.close)
+            await close_after(self._sender, self._transport)
             await self._channels.close()
 
     async def prefill(self, order: PrefillOrder) -> Prefilled:
@@ -138,7 +154,10 @@ class PrefillNode:
         return outcome
 
     async def drain(self) -> None:
-        """Admit nothing more and wait until the last leg has gone, at most as long as the configuration allows."""
+        """Admit nothing more and wait until the last leg has gone, at most as long as the configuration allows.
+
+        What still runs then is handed back to its router. Returns when the decode nodes have heard of it, or do not answer.
+        """
         self.readiness.is_draining = True
         self.legs.stop_waiting(NodeUnavailable(f"{self.parts.node} is draining"))
         try:
@@ -146,6 +165,7 @@ class PrefillNode:
                 await self.legs.empty()
         except TimeoutError:
             self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
+        await self.parts.background.finish(within_s=GOODBYE_CALLS * self.parts.timers.call_s)
 
     def tick(self) -> None:
         """Look at every timer. Raises EngineFault when no more KV can be sent."""
@@ -160,6 +180,8 @@ class PrefillNode:
         self.parts.peers.check()
         self.parts.peers.expire({leg.id.destination for leg in self.legs})
         self.readiness.refresh()
+        self._peer_gauges.refresh()
+        self.integrity.watch()
         self.legs.advance()
 
     def _new_control(self) -> NodeControl:
@@ -171,7 +193,7 @@ class PrefillNode:
             leases=self.parts.leases,
             readiness=self.readiness,
             metrics=self.parts.metrics,
-            ledger=self.legs.ledger,
+            ledger=lambda: prefill_ledger(self.parts, self.legs),
             growth_tokens=0,
         )
 
@@ -189,7 +211,8 @@ class PrefillNode:
         try:
             self._require_acceptable(order)
             return self.legs.begin(order, self.parts.engine.prepare(order.request, growth_tokens=0))
-        except ServingError:
+        except ServingError as error:
+            self.parts.metrics.refusals.labels(error.code).inc()
             self.parts.record.refuse(order.ticket.leg, order.ticket.extent.generation)
             raise
 

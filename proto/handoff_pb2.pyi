@@ -179,18 +179,20 @@ class CreditReply(_message.Message):
     def __init__(self) -> None: ...
 
 class DoneRequest(_message.Message):
-    __slots__ = ("leg", "generation", "digests", "first_token", "finished")
+    __slots__ = ("leg", "generation", "digests", "first_token", "finished", "since_computed_s")
     LEG_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    SINCE_COMPUTED_S_FIELD_NUMBER: _ClassVar[int]
     leg: _node_pb2.Leg
     generation: int
     digests: DigestBlock
     first_token: int
     finished: bool
-    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., generation: _Optional[int] = ..., digests: _Optional[_Union[DigestBlock, _Mapping]] = ..., first_token: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
+    since_computed_s: float
+    def __init__(self, leg: _Optional[_Union[_node_pb2.Leg, _Mapping]] = ..., generation: _Optional[int] = ..., digests: _Optional[_Union[DigestBlock, _Mapping]] = ..., first_token: _Optional[int] = ..., finished: _Optional[bool] = ..., since_computed_s: _Optional[float] = ...) -> None: ...
 
 class DoneReply(_message.Message):
     __slots__ = ("outcome", "reason", "mismatched_blocks")

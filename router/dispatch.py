@@ -2,9 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
@@ -33,12 +36,14 @@ class Dispatch(Protocol):
 class Dispatcher:
     """The real one."""
 
-    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics) -> None:
+    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics, clock: Clock = time.monotonic) -> None:
         self._pool = pool
         self._config = config
         self._metrics = metrics
-        self._budget = RetryBudget(config.retry_share, config.retry_reserve, time.monotonic)
+        self._budget = RetryBudget(config.retry_share, config.retry_reserve, clock)
         self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
+        self._limits: set[asyncio.Timeout] = set()
+        self._stopped: ServingError | None = None
 
     async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
         deadline = arrived + timeout_s
@@ -47,7 +52,7 @@ class Dispatcher:
         state = RequestState(request, max_attempts=self._config.max_attempts)
         times = Timeline(arrived)
         try:
-            async with asyncio.timeout_at(deadline) as limit:
+            async with self._limit(deadline) as limit:
                 inbox.on_overflow(lambda: _end_now(limit))
                 async with Legs(self._pool, request, inbox, deadline=deadline) as legs:
                     run = Run(request, state, legs, inbox, times, on_tokens, nodes=self, metrics=self._metrics)
@@ -55,7 +60,26 @@ class Dispatcher:
         except TimeoutError as cause:
             if inbox.has_overflowed:
                 raise Cancelled("the client does not read its tokens") from cause
+            if self._stopped:
+                raise self._stopped from cause
             raise DeadlineExceeded(f"the request was not done after {timeout_s:g} s") from cause
+
+    def stop(self, reason: ServingError) -> None:
+        """End every request with `reason`, on the nodes too, and each one that begins from now on."""
+        self._stopped = reason
+        for limit in self._limits:
+            _end_now(limit)
+
+    @asynccontextmanager
+    async def _limit(self, deadline: float) -> AsyncIterator[asyncio.Timeout]:
+        if self._stopped:
+            raise self._stopped
+        async with asyncio.timeout_at(deadline) as limit:
+            self._limits.add(limit)
+            try:
+                yield limit
+            finally:
+                self._limits.discard(limit)
 
     def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
         avoid = replace(avoid, mismatched=avoid.mismatched | self._bad_pairs)

@@ -1,7 +1,9 @@
 """Makes the HTTP server: uvicorn, whose signals are the program's and whose connections are guarded."""
 
+import asyncio
 import logging
 import math
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +16,11 @@ from twostep.core.certificates import CertificateFiles
 from twostep.router.config import RouterConfig
 from twostep.router.guarded_connection import ClientTimeouts, GuardedConnection
 from twostep.router.metrics import Metrics
+
+LAST_WORDS_S = 2
+"""How long clients may take to hear that their requests were ended when the time to drain was over."""
+
+CLOSE_EVERY_S = 0.2
 
 
 class HttpServer(uvicorn.Server):
@@ -34,6 +41,20 @@ class HttpServer(uvicorn.Server):
                 connection.check()
         self._show_renewed_certificate()
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        closing = asyncio.create_task(self._keep_closing())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            closing.cancel()
+
+    async def _keep_closing(self) -> None:
+        """uvicorn closes those that idle once: one accepted just before shows up after that, and would be waited for."""
+        while True:
+            await asyncio.sleep(CLOSE_EVERY_S)
+            for connection in tuple(self.server_state.connections):
+                connection.shutdown()
 
     def _show_renewed_certificate(self) -> None:
         if self._certificate and self.config.ssl and self._certificate.current() is not self._shown:
@@ -59,7 +80,7 @@ def new_http_server(
             access_log=False,
             server_header=False,
             timeout_keep_alive=math.ceil(config.client_idle_s),
-            timeout_graceful_shutdown=max(1, int(config.drain_s)),
+            timeout_graceful_shutdown=math.ceil(config.drain_s) + LAST_WORDS_S,
             ssl_certfile=config.front_tls.certificate if config.front_tls else None,
             ssl_keyfile=config.front_tls.key if config.front_tls else None,
         ),

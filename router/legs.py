@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
+from twostep.core.errors import NodeReplaced, NodeUnavailable, NodeUnreachable, ServingError, UnprovenPair
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
 from twostep.core.ticket import Ticket
@@ -122,6 +122,7 @@ class Legs:
             raise NodeUnavailable(f"{placement.decode.ref} ended the reservation without a ticket")
         except ServingError as error:
             self._suspect(node, placement.decode.ref, error)
+            self._doubt(placement, error)
             self._inbox.put(ReserveFailed(attempt, error))
 
     async def _prefill(
@@ -136,11 +137,17 @@ class Legs:
             self._inbox.put(PrefillDone(attempt, bill))
         except ServingError as error:
             self._suspect(node, source, error)
+            self._doubt(placement, error)
             self._inbox.put(PrefillFailed(attempt, error))
 
     def _suspect(self, node: NodeConnection | None, ref: NodeRef, error: ServingError) -> None:
-        if node and isinstance(error, NodeUnreachable):
+        if node and isinstance(error, NodeUnreachable | NodeReplaced):
             node.suspect(ref, error)
+
+    def _doubt(self, placement: Placement, error: ServingError) -> None:
+        """The nodes know better than the last heartbeat whether bytes move between them."""
+        if isinstance(error, UnprovenPair) and placement.prefill and (node := self._pool.find(placement.prefill.ref)):
+            node.doubt(placement.decode.ref)
 
     def _remaining_s(self) -> float:
         return max(0.001, self._deadline - asyncio.get_running_loop().time())

@@ -35,6 +35,9 @@ class Metrics:
             "Prefill and decode nodes that know each other, by state; requests are placed on proven pairs only",
             "state",
         )
+        self.slowest_pair = self._gauge(
+            "slowest_pair_bytes_per_second", "What the slowest proven pair's last probe moved; 0 without a proven pair"
+        )
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

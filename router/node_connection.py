@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twostep.core.clock import Clock
 from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 UNSETTLED_BEAT_S = 0.2
 REOPEN_S = 0.1
 PEERS_LEASES = 4
-SETTLED = frozenset({"proven", "failed", "resting"})
+SETTLED = frozenset({"proven", "failed", "suspended"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ class NodeConnection:
         """Return the node for placement. Raises RuntimeError when it was never described."""
         if self.description is None or self.status is None:
             raise RuntimeError(f"{self.client.address} has not been described yet")
-        proven = frozenset(ref for ref, peer in self.status.peers.items() if peer.is_proven)
-        return NodeView(self.description, self._own_load() + self._foreign_load, proven)
+        return NodeView(self.description, self._own_load() + self._foreign_load, self._proven())
 
     def expect(self, request: RequestId, *, weight: int) -> None:
         """Count a request that is placed here but not sent yet, until it is added or removed."""
@@ -189,7 +188,9 @@ class NodeConnection:
 
     def _hear(self, beat: Beat, listed: frozenset[RequestId]) -> None:
         _log_lost_pairs(self.status, beat.status)
-        self.status = beat.status
+        proven, self.status = self._proven(), beat.status
+        if self._proven() != proven:
+            self._on_change()
         self._last_beat = self._clock()
         now, missing = self._last_beat, beat.unknown & listed & self._requests.keys()
         self._unknown = {request: self._unknown.get(request, now) for request in missing}
@@ -275,11 +276,21 @@ class NodeConnection:
             log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
             self._on_change()
 
+    def _proven(self) -> frozenset[NodeRef]:
+        peers = self.status.peers if self.status else {}
+        return frozenset(ref for ref, peer in peers.items() if peer.is_proven)
+
     def _own_load(self) -> int:
         return self._load + sum(self._expected.values())
 
     def _reported_load(self, status: NodeStatus) -> int:
         return status.queued_tokens if self.role == "prefill" else status.num_running + status.num_waiting
+
+    def doubt(self, peer: NodeRef) -> None:
+        """Form no pair with `peer` until a heartbeat says that bytes move there."""
+        if self.status and (known := self.status.peers.get(peer)):
+            peers = {**self.status.peers, peer: replace(known, is_proven=False, state="handshaking")}
+            self.status = replace(self.status, peers=peers)
 
     def suspect(self, ref: NodeRef, error: ServingError) -> None:
         """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""

@@ -65,6 +65,8 @@ class Readiness:
         for node in self._pool.nodes:
             metrics.node_ready.labels(node.client.address, node.role).set(node.is_ready)
         pairs = Counter(state for node in self._pool.nodes if node.role == "prefill" for state in _peer_states(node))
+        speeds = [state.bytes_per_s for _, _, state in self._pool.proven_pairs()]
+        metrics.slowest_pair.set(min(speeds, default=0.0))
         for state in PEER_STATES.values():
             metrics.pairs.labels(state).set(pairs[state])
 

@@ -6,6 +6,7 @@ import time
 from starlette.types import ASGIApp
 
 from twostep.core.certificates import CertificateFiles
+from twostep.core.errors import NodeUnavailable
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
@@ -19,7 +20,7 @@ from twostep.router.generation import Generator
 from twostep.router.grpc_api import ServingService
 from twostep.router.grpc_door import grpc_door
 from twostep.router.http_door import listen, run_http
-from twostep.router.http_server import new_http_server
+from twostep.router.http_server import LAST_WORDS_S, new_http_server
 from twostep.router.json_endpoint import JsonEndpoint
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -48,14 +49,23 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
         ):
             readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
-            generator = Generator(model, Dispatcher(pool, config, metrics), metrics, timeout_s=config.request_timeout_s)
+            dispatcher = Dispatcher(pool, config, metrics)
+            generator = Generator(model, dispatcher, metrics, timeout_s=config.request_timeout_s)
             posted = endpoints(model, generator, admission, metrics, config)
             app = build_app(posted, Pages(model, readiness, metrics, started=started), config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
             async with grpc_door(config, service, readiness, certificate) as door, asyncio.TaskGroup() as doors:
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)
                 doors.create_task(run_http(new_http_server(app, config, metrics, certificate), listener, stop, admission))
-                doors.create_task(door.serve(stop, admission, drain_s=config.drain_s))
+                doors.create_task(door.serve(stop, admission, drain_s=config.drain_s + LAST_WORDS_S))
+                doors.create_task(_end_late_requests(stop, admission, dispatcher, drain_s=config.drain_s))
+
+
+async def _end_late_requests(stop: asyncio.Event, admission: Admission, dispatcher: Dispatcher, *, drain_s: float) -> None:
+    """End what is still in flight when the time to drain is over, so that its clients hear of it."""
+    await stop.wait()
+    await admission.until_empty(timeout_s=drain_s)
+    dispatcher.stop(NodeUnavailable("this router is stopping, its time to drain is over"))
 
 
 def endpoints(

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -58,7 +58,7 @@ class Client:
             pass
         return answer
 
-    async def stream(self, prompt: list[int], max_tokens: int, answer: Answer) -> AsyncIterator[None]:
+    async def stream(self, prompt: list[int], max_tokens: int, answer: Answer) -> AsyncGenerator[None, None]:
         """Fill `answer`; yields after each text. Closing this disconnects."""
         body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True, "ignore_eos": True, "bill": True}
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twostep.benchmarks.harness.machine import describe_machine
+from twostep.benchmarks.harness.other_load import OtherLoad
 from twostep.benchmarks.harness.report import Report
 from twostep.benchmarks.harness.rounds import QUICK, Effort
 from twostep.benchmarks.harness.rows import Measured, Missed, Outcome, Unmeasured, make_row
@@ -54,14 +55,15 @@ def _parser(benchmark: Benchmark) -> argparse.ArgumentParser:
 
 
 async def _measure(benchmark: Benchmark, effort: Effort, only: str, outcomes: dict[str, Outcome]) -> Report:
-    targets = read_targets(benchmark.name)
+    targets, others = read_targets(benchmark.name), OtherLoad()
     peaks = await benchmark.peaks(effort)
     for measurement in benchmark.measurements:
         if any(only in row for row in measurement.rows):
             outcomes |= await _outcomes(measurement, effort)
     rows = [make_row(target, outcomes.get(target.name, Unmeasured("not measured in this run"))) for target in targets]
     measured = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Measured)}
-    return Report(benchmark.name, effort.is_quick, describe_machine(), peaks, rows, measured)
+    machine = {**describe_machine(), "busy with other work": f"{others.share():.0%}"}
+    return Report(benchmark.name, effort.is_quick, machine, peaks, rows, measured)
 
 
 async def _outcomes(measurement: Measurement, effort: Effort) -> Outcomes:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
-from twostep.cli.model_store.catalogue import CatalogueEntry
 from twostep.core.errors import ConfigError
 
 OnBytes = Callable[[int], None]
@@ -17,7 +17,17 @@ OnBytes = Callable[[int], None]
 POLL_S = 0.2
 
 
-def download_wheel(entry: CatalogueEntry, folder: Path, on_bytes: OnBytes) -> Path:
+class PinnedWheel(Protocol):
+    """A package with its version, and the SHA-256 of its wheel."""
+
+    @property
+    def requirement(self) -> str: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+
+def download_wheel(entry: PinnedWheel, folder: Path, on_bytes: OnBytes) -> Path:
     """Return the path of the entry's intact wheel in `folder`; one that an earlier try left there is not fetched again.
 
     Raises ConfigError when pip cannot fetch it, or its SHA-256 is not the catalogue's.
@@ -35,7 +45,7 @@ def download_wheel(entry: CatalogueEntry, folder: Path, on_bytes: OnBytes) -> Pa
     return wheel
 
 
-def _run_pip(entry: CatalogueEntry, folder: Path, on_bytes: OnBytes) -> None:
+def _run_pip(entry: PinnedWheel, folder: Path, on_bytes: OnBytes) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
     # pip unpacks into its temporary folder: inside ours, its growth can be watched and nothing is left behind.
     temporary = folder / "pip"

@@ -8,9 +8,32 @@ import secrets
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
 
 INTERFACE = "eth0"
 SINK = "sink"
+DROP = f"action mirred egress redirect dev {SINK}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """One side of a TCP connection."""
+
+    own_port: str
+    peer: str
+    peer_port: str
+
+    @classmethod
+    def read(cls, line: str) -> Self:
+        """Read a line of `ss -tnH state established`: two queues, own address and port, the peer's."""
+        own, peer = (end.rpartition(":") for end in line.split()[2:4])
+        return cls(own[2], peer[0].removeprefix("[::ffff:").rstrip("]"), peer[2])
+
+    @property
+    def match(self) -> str:
+        """What finds its packets, in the words of `tc`'s u32."""
+        return f"match ip dst {self.peer}/32 match ip sport {self.own_port} 0xffff match ip dport {self.peer_port} 0xffff"
 
 
 class Network:
@@ -69,41 +92,36 @@ class Network:
             self._isolate(names, "off")
 
     @contextmanager
+    def unplugged(self, name: str) -> Iterator[None]:
+        """Lose every packet from and to one machine."""
+        _ip("-n", self._namespace("hub"), "link", "set", name, "down")
+        try:
+            yield
+        finally:
+            _ip("-n", self._namespace("hub"), "link", "set", name, "up")
+
+    @contextmanager
     def forgotten_connections(self) -> Iterator[None]:
         """Lose every packet of the connections that are open now; new ones work. So a NAT forgets the idle."""
-        hub = self.inside("hub")
-        for name, connections in [(name, self._connections_of(name)) for name in self._hosts]:
-            _run(*hub, "tc", "qdisc", "add", "dev", name, "clsact")
-            for own_port, peer, peer_port in connections:
-                match = [
-                    "ip",
-                    "dst",
-                    f"{peer}/32",
-                    "match",
-                    "ip",
-                    "sport",
-                    own_port,
-                    "0xffff",
-                    "match",
-                    "ip",
-                    "dport",
-                    peer_port,
-                ]
-                drop = ("action", "mirred", "egress", "redirect", "dev", SINK)
-                where = ("dev", name, "ingress", "protocol", "ip", "u32", "match")
-                _run(*hub, "tc", "filter", "add", *where, *match, "0xffff", *drop)
+        found = {name: self._connections_of(name) for name in self._hosts}
+        for name, connections in found.items():
+            self._control_traffic(f"qdisc add dev {name} clsact")
+            for one in connections:
+                self._control_traffic(f"filter add dev {name} ingress protocol ip u32 {one.match} {DROP}")
         try:
             yield
         finally:
             for name in self._hosts:
-                _run(*hub, "tc", "qdisc", "delete", "dev", name, "clsact")
+                self._control_traffic(f"qdisc delete dev {name} clsact")
 
-    def _connections_of(self, name: str) -> list[tuple[str, str, str]]:
-        """Return (own port, peer's address, peer's port) of each connection to another machine than the test's."""
-        listed = _run(*self.inside(name), "ss", "-tnH", "state", "established").split("\n")
-        ends = [[end.rpartition(":") for end in line.split()[2:4]] for line in listed if line]
-        addresses = [(own[2], peer[0].removeprefix("[::ffff:").rstrip("]"), peer[2]) for own, peer in ends]
-        return [one for one in addresses if one[1] in map(self.address_of, self._hosts)]
+    def _connections_of(self, name: str) -> list["_Connection"]:
+        """Return the connections of one machine to any other but the test's."""
+        others = set(map(self.address_of, self._hosts))
+        listed = _run(*self.inside(name), "ss", "-tnH", "state", "established").splitlines()
+        return [one for one in map(_Connection.read, listed) if one.peer in others]
+
+    def _control_traffic(self, words: str) -> None:
+        _run(*self.inside("hub"), "tc", *words.split())
 
     def _isolate(self, names: Sequence[str], state: str) -> None:
         for name in names:

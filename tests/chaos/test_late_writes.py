@@ -1,6 +1,5 @@
 """A prefill node is frozen or killed in the middle of a write, and its bytes land when their place belongs to others."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ import pytest
 from twostep.engine.fake_runner import FakeModel
 from twostep.tests.chaos.freezing_prefill import AFTER, BEFORE
 from twostep.tests.chaos.memory import NodeMemory
+from twostep.tests.chaos.plan import Plan
 from twostep.tests.chaos.programs import Program
 from twostep.tests.chaos.questions import Question
-from twostep.tests.chaos.town import Town, counted, town
+from twostep.tests.chaos.town import Town, counted, require_right, town
 from twostep.tests.chaos.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -47,9 +47,7 @@ class Scene:
 
     async def ask(self, *numbers: int) -> None:
         """Ask all at once; every answer must be right."""
-        async with self.town.asking([question(number) for number in numbers]) as streams:
-            pass
-        assert all(stream.is_right for stream in streams), streams
+        await self.town.answers_rightly([question(number) for number in numbers])
 
     async def landing_changed(self, before: bytes) -> None:
         async def missing() -> str:
@@ -57,12 +55,11 @@ class Scene:
 
         await until(missing, within_s=LATE_S)
 
-    async def cooled_down(self, times: int) -> None:
-        """Wait until space of a leg that nobody could prove to be quiet has become free, for so many times in all."""
+    async def cooled_down(self) -> None:
+        """Wait until the space of a leg that nobody could prove to be quiet is free again."""
 
         async def missing() -> str:
-            num_reused = await asyncio.to_thread(counted, self.decode, "twostep_unproven_reuse")
-            return "" if num_reused >= times else f"{num_reused:g} extents have cooled down"
+            return "" if await counted(self.decode, "twostep_unproven_reuse") else "no extent has cooled down"
 
         await until(missing, within_s=LATE_S)
 
@@ -70,18 +67,17 @@ class Scene:
 @asynccontextmanager
 async def scene(folder: Path, path: str, **decode: object) -> AsyncIterator[Scene]:
     knobs = f"vocab_size={MODEL.vocab_size},num_kv_heads={MODEL.num_kv_heads},head_dim={MODEL.head_dim},step_s={MODEL.step_s}"
-    node = {"model": f"fake:{knobs}", "engine.kv_bytes": 3 * PROMPT_BYTES, "engine.token_budget": PROMPT}
-    environment = {**PATHS[path], "MEMORY_FILE": str(folder / "memory.json")}
-    landing = {"landing_bytes": 2 * PROMPT_BYTES + BLOCK_BYTES, "landing_share": 0.5, **decode}
-    async with town(
+    memory_file = folder / "memory.json"
+    plan = Plan(
         folder,
         num_decode=1,
-        prefill=node,
-        decode={**node, **landing},
+        nodes={"model": f"fake:{knobs}", "engine.kv_bytes": 3 * PROMPT_BYTES, "engine.token_budget": PROMPT},
+        roles={"decode": {"landing_bytes": 2 * PROMPT_BYTES + BLOCK_BYTES, "landing_share": 0.5, **decode}},
         modules={"prefill": "twostep.tests.chaos.freezing_prefill", "decode": "twostep.tests.chaos.telling_decode"},
-        environment=environment,
-    ) as here:
-        yield Scene(here, NodeMemory(here.decode[0], folder / "memory.json"))
+        environment={**PATHS[path], "MEMORY_FILE": str(memory_file)},
+    )
+    async with town(plan) as here:
+        yield Scene(here, NodeMemory(here.decode[0], memory_file))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -91,7 +87,7 @@ async def test_what_lands_late_changes_no_kv_block_and_no_answer(path: str, tmp_
         writer.send(BEFORE if path == "shared memory" else AFTER)
         await here.ask(0, 1)
         assert writer.is_frozen
-        await here.cooled_down(1)
+        await here.cooled_down()
         lent_before = here.memory.landing()
         await here.ask(*range(2, 8))
         kv, landing = here.memory.kv(), here.memory.landing()
@@ -112,8 +108,8 @@ async def test_a_writer_killed_in_a_write_spoils_nothing_and_comes_back_at_its_a
         async with here.town.asking([question(0), question(1)]) as streams:
             await writer.frozen()
             await writer.kill()
-        assert all(stream.is_right for stream in streams), streams
-        await here.cooled_down(1)
+        require_right(streams)
+        await here.cooled_down()
         await here.ask(*range(2, 8))
         kv = here.memory.kv()
         await writer.restart()
@@ -130,7 +126,7 @@ async def test_a_copy_that_a_late_write_has_spoiled_is_found_and_made_good(tmp_p
         a.send(BEFORE)
         await here.ask(0)
         assert a.is_frozen
-        await here.cooled_down(1)
+        await here.cooled_down()
         b.send(BEFORE)
         async with here.town.asking([question(2)]) as streams:
             await b.frozen()
@@ -140,7 +136,7 @@ async def test_a_copy_that_a_late_write_has_spoiled_is_found_and_made_good(tmp_p
                 node.thaw()
                 await here.landing_changed(landing)
             here.decode.thaw()
-        assert all(stream.is_right for stream in streams), streams
-        assert await asyncio.to_thread(counted, here.decode, "twostep_digest_mismatches_total") > 0
+        require_right(streams)
+        assert await counted(here.decode, "twostep_digest_mismatches_total") > 0
         await here.town.settled()
         await here.town.at_baseline()

@@ -1,53 +1,29 @@
-"""Routers, prefill nodes and decode nodes as real processes over real NIXL, with the fake model and short timers."""
+"""Routers, prefill nodes and decode nodes as real processes over real NIXL, while they run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from twostep.cli.node_client import fetch_ledger
 from twostep.core.errors import ServingError
-from twostep.tests.chaos.network import INTERFACE, Network
+from twostep.tests.chaos.plan import Plan
 from twostep.tests.chaos.programs import Program
-from twostep.tests.chaos.questions import Question, Stream
+from twostep.tests.chaos.questions import Question
+from twostep.tests.chaos.streams import DEADLINE_S, Stream
 from twostep.tests.chaos.waiting import until
 
-Settings = Mapping[str, object]
-MODEL = "fake:vocab_size=128,step_s=0.01"
-NODE: Settings = {
-    "model": MODEL,
-    "engine.dtype": "float32",
-    "engine.kv_bytes": 8 << 20,
-    "engine.layer_group": 2,
-    "timers.progress_s": 1.5,
-    "timers.retry_s": 2,
-    "timers.call_s": 1,
-    "timers.handshake_s": 3,
-    "timers.handshake_retry_s": 0.2,
-    "timers.landing_cooldown_s": 0.5,
-    "timers.tick_s": 0.1,
-}
-DECODE: Settings = {"landing_bytes": 2 << 20}
-ROUTER: Settings = {
-    "model": MODEL,
-    "port": 0,
-    "lease_s": 1.5,
-    "node_lost_s": 1,
-    "request_timeout_s": 30,
-    "recovery_wait_s": 5,
-}
-DEADLINE_S = 35.0
-"""No stream may last longer, whatever happens: the requests' own deadline and some room."""
 BASELINE_S = 15.0
 SETTLE_S = 20.0
 
 
 @dataclass(slots=True)
 class Town:
+    """`clients` speak to the routers, one to each."""
+
     prefill: list[Program]
     decode: list[Program]
     routers: list[Program] = field(default_factory=list)
@@ -70,13 +46,19 @@ class Town:
                 listening.create_task(stream.listen(self.clients[router]))
             yield streams
 
-    async def settled(self, *, num_pairs: int = 0) -> None:
+    async def answers_rightly(self, questions: Sequence[Question]) -> None:
+        """Ask all questions at once; every answer must be that of an undisturbed engine."""
+        async with self.asking(questions) as streams:
+            pass
+        require_right(streams)
+
+    async def settled(self, *, num_pairs: int | None = None) -> None:
         """Wait until every router knows that bytes have moved between so many pairs of ready nodes, by default all."""
-        num_pairs = num_pairs or len(self.prefill) * len(self.decode)
+        wanted = len(self.prefill) * len(self.decode) if num_pairs is None else num_pairs
 
         async def missing() -> str:
             reports = [await ready_report(client) for client in self.clients]
-            return str(reports) if any(report.get("proven_pairs") != num_pairs for report in reports) else ""
+            return str(reports) if any(report.get("proven_pairs") != wanted for report in reports) else ""
 
         await until(missing, within_s=SETTLE_S)
 
@@ -85,24 +67,15 @@ class Town:
         for node in self.nodes:
             await until(lambda node=node: held_at(node), within_s=BASELINE_S)  # type: ignore[misc]
 
-
-async def heard(stream: Stream, num_tokens: int) -> None:
-    """Wait until the client has heard so many tokens."""
-
-    async def missing() -> str:
-        assert len(stream.text) >= num_tokens or not stream.is_over, stream
-        return "" if len(stream.text) >= num_tokens else f"{num_tokens} tokens of {stream}"
-
-    await until(missing, within_s=DEADLINE_S)
+    async def is_well(self, streams: Sequence[Stream]) -> None:
+        """Require that every answer was right, and wait until all nodes are ready again and hold nothing."""
+        require_right(streams)
+        await self.settled()
+        await self.at_baseline()
 
 
-async def over(stream: Stream) -> None:
-    """Wait until the client has heard the end."""
-
-    async def missing() -> str:
-        return "" if stream.is_over else f"the end of {stream}"
-
-    await until(missing, within_s=DEADLINE_S)
+def require_right(streams: Sequence[Stream]) -> None:
+    assert [stream for stream in streams if not stream.is_right] == []
 
 
 async def ready_report(client: httpx.AsyncClient) -> dict[str, object]:
@@ -126,85 +99,41 @@ async def held_at(node: Program) -> str:
     return "" if is_free else str(ledger)
 
 
-def counted(node: Program, metric: str, **labels: str) -> float:
+async def counted(node: Program, metric: str, **labels: str) -> float:
     """Return one of the node's metrics, summed over all samples that carry `labels`."""
-    page = httpx.get(f"http://{node.addresses['metrics']}/metrics", trust_env=False, timeout=5).text
+    async with httpx.AsyncClient(trust_env=False, timeout=5) as http:
+        page = (await http.get(f"http://{node.addresses['metrics']}/metrics")).text
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     return sum(sample.value for sample in samples if sample.name == metric and labels.items() <= sample.labels.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where programs run: each on a machine of its own in `network`, or all on this one. `environment` is added to theirs."""
-
-    folder: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
-    network: Network | None = None
-
-    def program(self, name: str, module: str, settings: Settings) -> Program:
-        if self.network is None:
-            return Program(name, module, self.folder, settings, environment=self.environment)
-        self.network.add(name)
-        host = {"host": self.network.address_of(name)}
-        # Machines share no memory, and their KV has only this network to cross.
-        environment = {**self.environment, "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE}
-        inside = self.network.inside(name)
-        return Program(name, module, self.folder, {**settings, **host}, inside=inside, environment=environment)
-
-
-@contextmanager
-def ended_at_last(programs: list[Program]) -> Iterator[None]:
-    """Make sure that no program outlives the block."""
-    try:
-        yield
-    finally:
-        for program in programs:
-            program.end()
-
-
 @asynccontextmanager
-async def town(
-    folder: Path,
-    *,
-    num_prefill: int = 2,
-    num_decode: int = 2,
-    num_routers: int = 1,
-    prefill: Settings | None = None,
-    decode: Settings | None = None,
-    router: Settings | None = None,
-    modules: Mapping[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    network: Network | None = None,
-) -> AsyncIterator[Town]:
-    """Start everything and wait until bytes have moved between all pairs. `modules` are a test's own programs, by role."""
-    place = Place(folder, environment or {}, network)
-
-    def nodes(role: str, count: int, settings: Settings) -> list[Program]:
-        module = (modules or {}).get(role, f"twostep.{role}_node")
-        names = [f"{role[0]}{number}" for number in range(count)]
-        return [place.program(name, module, {**settings, "node_id": name}) for name in names]
-
-    here = Town(
-        nodes("prefill", num_prefill, {**NODE, **(prefill or {})}),
-        nodes("decode", num_decode, {**NODE, **DECODE, **(decode or {})}),
-    )
-    started = here.nodes
-    with ended_at_last(started):
+async def town(plan: Plan, *, num_pairs: int | None = None) -> AsyncIterator[Town]:
+    """Start what is planned, and wait until bytes have moved between so many pairs, by default all."""
+    here = Town(plan.prefill_programs(), plan.decode_programs())
+    with ended_at_last(here):
         for node in here.nodes:
             node.start()
         for node in here.nodes:
             await node.listening()
-        told = {"prefill": here.prefill, "decode": here.decode}
-        addresses = {role: f"[{','.join(node.addresses['grpc'] for node in nodes)}]" for role, nodes in told.items()}
-        for name in [f"r{number}" for number in range(num_routers)]:
-            settings = {**ROUTER, **addresses, "router_id": name, **(router or {})}
-            here.routers.append(place.program(name, "twostep.router", settings))
-        started += here.routers
-        for program in here.routers:
-            await program.restart()
-        async with AsyncExitStack() as open_clients:
-            for program in here.routers:
-                client = httpx.AsyncClient(base_url=f"http://{program.addresses['http']}", timeout=DEADLINE_S, trust_env=False)
-                here.clients.append(await open_clients.enter_async_context(client))
-            await here.settled()
+        here.routers = plan.router_programs(here.prefill, here.decode)
+        for router in here.routers:
+            await router.restart()
+        async with AsyncExitStack() as clients:
+            here.clients = [await clients.enter_async_context(client_of(router)) for router in here.routers]
+            await here.settled(num_pairs=num_pairs)
             yield here
+
+
+def client_of(router: Program) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://{router.addresses['http']}", timeout=DEADLINE_S, trust_env=False)
+
+
+@contextmanager
+def ended_at_last(here: Town) -> Iterator[None]:
+    """Make sure that no program outlives the block."""
+    try:
+        yield
+    finally:
+        for program in here.programs:
+            program.end()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "import sys; from twostep.cli.main import main; sys.exit(main())")
+COMMAND = (sys.executable, "-c", "import sys; from twostep.cli.entry import main; sys.exit(main())")
 END_S = 60.0
 
 

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -54,6 +54,17 @@ def test_an_error_in_mid_stream_ends_it_and_keeps_what_came() -> None:
     answer = Answer()
     with pytest.raises(NodeUnavailable, match=r"^decode-0 is gone$"):
         list(client_of(lambda _: events(delta("Hel"), error)).stream(QUESTION, answer))
+    assert answer.text == "Hel"
+
+
+def test_a_router_that_dies_in_mid_stream_breaks_its_answer_off() -> None:
+    def half() -> Iterator[bytes]:
+        yield f"data: {json.dumps(delta('Hel'))}\n\n".encode()
+        raise httpx.RemoteProtocolError("connection closed")
+
+    answer = Answer()
+    with pytest.raises(NodeUnavailable, match=r"^the answer from http://router broke off \(connection closed\)$"):
+        list(client_of(lambda _: httpx.Response(200, content=half())).stream(QUESTION, answer))
     assert answer.text == "Hel"
 
 

@@ -79,6 +79,18 @@ def test_a_child_that_is_killed_takes_the_command_down_with_its_name(victim: str
     assert gone(list(children.values()))
 
 
+def test_a_death_is_told_before_the_others_have_stopped(tmp_path: Path) -> None:
+    with up(tmp_path, *FAKE) as cluster:
+        children = cluster.children()
+        os.kill(children["decode_node"], signal.SIGSTOP)
+        os.kill(children["router"], signal.SIGKILL)
+        assert cluster.process.stderr
+        assert cluster.process.stderr.readline().startswith("twostep: router was killed by SIGKILL; its log, ")
+        os.kill(children["decode_node"], signal.SIGCONT)
+        code, _ = cluster.ended()
+    assert code == 1
+
+
 def test_a_command_that_is_killed_takes_its_children_along(tmp_path: Path) -> None:
     with up(tmp_path, *FAKE) as cluster:
         children = cluster.children()

@@ -47,6 +47,13 @@ class Rig:
         assert self.peers.prove(node, 1, self.write_probe(self.answer_hello(node)))
 
 
+def test_the_place_of_a_probe_that_was_begun_again_rests_a_write_of_the_first_try_may_still_land_there() -> None:
+    rig = Rig()
+    rig.answer_hello(P1)
+    rig.prove(P1)
+    assert rig.landing.census().draining_bytes == rig.landing.census().total_bytes - rig.landing.census().free_bytes > 0
+
+
 def test_a_node_is_proven_when_its_probe_has_arrived_and_then_the_place_is_free_again() -> None:
     rig = Rig()
     reply = rig.answer_hello(P1)

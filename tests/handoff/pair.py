@@ -60,6 +60,7 @@ class Pair:
             census = node.parts.engine.census()
             assert census.referenced == census.orphaned == 0
             assert census.free + census.cached == census.total
+            assert node.integrity.check() == ()
         landing = self.decode.parts.landing.census()
         assert landing.free_bytes == landing.total_bytes
         assert len(self.decode.parts.handoffs) == len(self.prefill.parts.pushes) == 0

@@ -38,7 +38,7 @@ FOLDERS = {
     "decode_node": folder("core proto kv_transfer engine node", WEB | MODEL),
     "router": folder("core proto", MODEL),
     "cli": folder("core proto kv_transfer engine node prefill_node decode_node router", frozenset()),
-    "benchmarks": folder("core proto kv_transfer engine node prefill_node decode_node router cli", frozenset()),
+    "benchmarks": folder("core proto kv_transfer engine node prefill_node decode_node router cli tests", frozenset()),
 }
 SHIPPED = [name for name in FOLDERS if name != "benchmarks"]
 """What a wheel brings."""

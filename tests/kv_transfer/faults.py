@@ -36,6 +36,10 @@ class FaultyTransport:
         self.num_posts += 1
         return self._inner.post(peer, source_units, landing_units, note)
 
+    @property
+    def path(self) -> str:
+        return self._inner.path
+
     def register_landing(self, landing: MemoryRegion) -> None:
         self._inner.register_landing(landing)
 

@@ -1,6 +1,6 @@
 """The landing pool's accounting: where extents lie, when they come back, and that the bytes always add up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +10,7 @@ from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import LandingExtent, Leg
 from twostep.core.turnover import Supply
-from twostep.kv_transfer.landing import LandingCensus, LandingPhase, LandingPool, source_layout
+from twostep.kv_transfer.landing import LandingCensus, LandingPhase, LandingPool, audit_loans, source_layout
 from twostep.tests.kv_transfer.nodes import ManualClock, layout, node
 
 
@@ -200,3 +200,12 @@ def test_looking_for_room_takes_none(world: World) -> None:
     lend(world, 30, 1)
     assert world.pool.find(100, 100) == 100
     assert world.pool.find(1000, 100) is None
+
+
+def test_extents_that_cannot_be_are_named(world: World) -> None:
+    first, second = lend(world, 50, 1), lend(world, 50, 1)
+    assert world.pool.audit() == ()
+    loans = world.pool.ledger()
+    assert audit_loans(loans, 150) == (f"extent {second.generation} of {leg('r')} lies outside the landing pool",)
+    doubled = replace(loans[1], extent=replace(second, offset=50))
+    assert audit_loans([loans[0], doubled], 1000) == (f"extents {first.generation} and {second.generation} overlap",)

@@ -14,6 +14,7 @@ from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.transport import PeerLanding, Transport, Units, Write, WriteState
 from twostep.tests.kv_transfer.host_memory import region_of
 from twostep.tests.kv_transfer.nodes import node
+from twostep.tests.simulator.moving_transport import moving_transports
 
 UNIT = 256
 NUM_SOURCE = 32
@@ -95,7 +96,13 @@ def _nixl() -> Callable[[NodeRef], Transport]:
     return NixlTransport
 
 
-@pytest.fixture(params=[pytest.param(_local, id="local"), pytest.param(_nixl, id="nixl", marks=pytest.mark.processes)])
+@pytest.fixture(
+    params=[
+        pytest.param(_local, id="local"),
+        pytest.param(moving_transports, id="simulated"),
+        pytest.param(_nixl, id="nixl", marks=pytest.mark.processes),
+    ]
+)
 def net(request: pytest.FixtureRequest) -> Iterator[Net]:
     net = Net(request.param())
     yield net

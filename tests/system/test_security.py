@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import grpc.aio
@@ -13,10 +14,14 @@ from twostep.proto import node_pb2 as pb
 from twostep.proto.rpc import open_channel
 from twostep.proto.security import MutualTls
 from twostep.tests.certificates import Authority
+from twostep.tests.chaos.plan import Plan
+from twostep.tests.chaos.programs import Program
 from twostep.tests.chaos.questions import Question
 from twostep.tests.chaos.town import town
 
 pytestmark = pytest.mark.processes
+LISTENS = "0A"
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
 async def test_a_cluster_serves_over_mutual_tls_and_a_stranger_can_neither_reserve_nor_learn_a_ucx_address(
@@ -24,10 +29,9 @@ async def test_a_cluster_serves_over_mutual_tls_and_a_stranger_can_neither_reser
 ) -> None:
     authority = Authority(tmp_path)
     tls = {name: {"tls": authority.issue(name).settings()} for name in ("prefill", "decode", "router")}
-    async with town(tmp_path, num_prefill=1, num_decode=1, **tls) as here:  # type: ignore[arg-type]
-        async with here.asking([Question(number) for number in range(3)]) as streams:
-            pass
-        assert all(stream.is_right for stream in streams)
+    plan = Plan(tmp_path, num_prefill=1, num_decode=1, roles=tls, each={"r0": tls["router"]})
+    async with town(plan) as here:
+        await here.answers_rightly([Question(number) for number in range(3)])
         (tmp_path / "own.yaml").write_text(json.dumps({"tls": authority.issue("me").tls_values()}))
         for node in here.nodes:
             command = ["ledger", node.addresses["grpc"], "--tls-of", str(tmp_path / "own.yaml")]
@@ -44,3 +48,20 @@ async def test_a_cluster_serves_over_mutual_tls_and_a_stranger_can_neither_reser
                     with pytest.raises(grpc.aio.AioRpcError) as raised:
                         await call
                     assert raised.value.code() is expected
+
+
+def listening_on(program: Program) -> set[str]:
+    """Return the addresses of the program's listening TCP sockets, as the kernel writes them."""
+    own = set()
+    for descriptor in Path(f"/proc/{program.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            own.add(str(descriptor.readlink()))
+    tables = [Path(f"/proc/{program.pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return {row[1].partition(":")[0] for row in rows if row[3] == LISTENS and f"socket:[{row[9]}]" in own}
+
+
+async def test_nodes_on_loopback_can_be_reached_from_nowhere_else_not_even_by_ucx(tmp_path: Path) -> None:
+    async with town(Plan(tmp_path, num_prefill=1, num_decode=1)) as here:
+        for node in here.nodes:
+            assert listening_on(node) <= LOOPBACK

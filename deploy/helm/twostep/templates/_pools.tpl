@@ -1,0 +1,76 @@
+{{/* All pools, as a JSON list of {role, name, pool}, each with everything that nodeDefaults says. */}}
+{{- define "twostep.pools" -}}
+{{- $pools := list -}}
+{{- range $role, $given := dict "prefill" .Values.prefillPools "decode" .Values.decodePools -}}
+{{- range $name, $pool := $given -}}
+{{- if not (kindIs "invalid" $pool) -}}
+{{- $pools = append $pools (dict "role" $role "name" $name "pool" (mustMergeOverwrite (deepCopy $.Values.nodeDefaults) $pool)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $pools -}}
+{{- end -}}
+
+{{/* What cannot work, in a sentence each. */}}
+{{- define "twostep.check" -}}
+{{- $pools := include "twostep.pools" . | fromJsonArray -}}
+{{- $roles := list -}}
+{{- range $pools -}}
+{{- $where := printf "%sPools.%s" .role .name -}}
+{{- $roles = append $roles .role -}}
+{{- $pool := .pool -}}
+{{- $limits := default dict $pool.resources.limits -}}
+{{- $gpus := get $limits $pool.gpuResource | toString -}}
+{{- if and (eq $pool.device "gpu") (has $gpus (list "" "0" "<nil>")) -}}
+{{- fail (printf "%s: device is gpu, but resources.limits has no %s: ask for at least one" $where $pool.gpuResource) -}}
+{{- end -}}
+{{- if and (eq $pool.device "cpu") (not (has $gpus (list "" "0" "<nil>"))) -}}
+{{- fail (printf "%s: resources.limits asks for %s, but device is cpu: its image cannot use one" $where $pool.gpuResource) -}}
+{{- end -}}
+{{- if gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas) -}}
+{{- fail (printf "%s: autoscaling.minReplicas is %v, more than maxReplicas, %v" $where $pool.autoscaling.minReplicas $pool.autoscaling.maxReplicas) -}}
+{{- end -}}
+{{- if and (has (toString $pool.rollingUpdate.maxSurge) (list "0" "0%")) (has (toString $pool.rollingUpdate.maxUnavailable) (list "0" "0%")) -}}
+{{- fail (printf "%s: rollingUpdate: with maxSurge and maxUnavailable both 0 nothing could ever be replaced" $where) -}}
+{{- end -}}
+{{- if and $pool.rdma.enabled $pool.rdma.ucx.UCX_TLS (not (regexMatch "(^|,)(tcp|all)(,|$)" $pool.rdma.ucx.UCX_TLS)) -}}
+{{- fail (printf "%s: rdma.ucx.UCX_TLS is %s: UCX does not start without tcp, add it" $where $pool.rdma.ucx.UCX_TLS) -}}
+{{- end -}}
+{{- if and (eq $pool.autoscaling.kind "keda") (not $pool.autoscaling.prometheusAddress) -}}
+{{- fail (printf "%s: autoscaling.kind is keda: say where Prometheus is in autoscaling.prometheusAddress" $where) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (has "decode" $roles) -}}
+{{- fail "decodePools: at least one pool is needed: every answer comes from a decode node" -}}
+{{- end -}}
+{{- if and (not (has "prefill" $roles)) (not .Values.router.config.allow_decode_alone) -}}
+{{- fail "prefillPools: at least one pool is needed, or router.config.allow_decode_alone: true" -}}
+{{- end -}}
+{{- $scaling := .Values.router.autoscaling -}}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) -}}
+{{- fail (printf "router: autoscaling.minReplicas is %v, more than maxReplicas, %v" $scaling.minReplicas $scaling.maxReplicas) -}}
+{{- end -}}
+{{- $needs := dict "huggingFace" .Values.model.huggingFace.repository "persistentVolumeClaim" .Values.model.persistentVolumeClaim.name "hostPath" .Values.model.hostPath.path "image" .Values.model.image.reference -}}
+{{- $keys := dict "huggingFace" "repository" "persistentVolumeClaim" "name" "hostPath" "path" "image" "reference" -}}
+{{- if and (hasKey $needs .Values.model.source) (not (get $needs .Values.model.source)) -}}
+{{- fail (printf "model: source is %s: say which in model.%s.%s" .Values.model.source .Values.model.source (get $keys .Values.model.source)) -}}
+{{- end -}}
+{{- $internal := .Values.tls.internal -}}
+{{- if and (eq $internal.mode "secrets") (not (and $internal.secrets.router $internal.secrets.node)) -}}
+{{- fail "tls.internal: mode is secrets: name them in tls.internal.secrets.router and tls.internal.secrets.node (they may be the same)" -}}
+{{- end -}}
+{{- if and (eq .Values.tls.front.mode "secret") (not .Values.tls.front.secret) -}}
+{{- fail "tls.front: mode is secret: name it in tls.front.secret" -}}
+{{- end -}}
+{{- if and (eq .Values.tls.front.mode "certManager") (not .Values.tls.front.issuerRef.name) -}}
+{{- fail "tls.front: mode is certManager: say who signs in tls.front.issuerRef, with name and kind" -}}
+{{- end -}}
+{{- if and (or .Values.gateway.http .Values.gateway.grpc) (not .Values.gateway.parentRefs) -}}
+{{- fail "gateway: say which Gateways to attach to in gateway.parentRefs" -}}
+{{- end -}}
+{{- /* Only a real API server serves apiregistration.k8s.io: helm template, which knows no cluster, is let through. */ -}}
+{{- $apis := .Capabilities.APIVersions -}}
+{{- if and (eq $internal.mode "certManager") ($apis.Has "apiregistration.k8s.io/v1") (not ($apis.Has "cert-manager.io/v1")) -}}
+{{- fail "tls.internal: mode is certManager, but this cluster has no cert-manager: install it, or use mode secrets with certificates of yours, or mode plaintext where the network is nobody else's" -}}
+{{- end -}}
+{{- end -}}

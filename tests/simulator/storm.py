@@ -1,0 +1,127 @@
+"""Runs many seeds over all cores, and says which failed and how."""
+
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+from typing import Any
+
+from twostep.tests.simulator.mutants import mutated
+from twostep.tests.simulator.scenario import draw
+from twostep.tests.simulator.simulation import simulate
+
+CHUNK = 20
+MAX_SEED_S = 120
+"""A seed that takes so long in real time hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    seed: int
+    invariant: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of some seeds, in the order of the seeds."""
+
+    num_seeds: int
+    num_events: int
+    virtual_s: float
+    real_s: float
+    failures: tuple[Failure, ...]
+
+
+def try_seed(seed: int) -> tuple[int, float, Failure | None]:
+    """Run one seed; returns its events, its virtual time, and what failed."""
+    signal.signal(signal.SIGALRM, _hang)
+    signal.alarm(MAX_SEED_S)
+    try:
+        result = simulate(draw(seed))
+    except Exception as error:  # noqa: BLE001 - a seed that breaks the simulator has failed too
+        return 0, 0.0, Failure(seed, "the simulator holds", repr(error))
+    finally:
+        signal.alarm(0)
+    first = result.violations[0] if result.violations else None
+    return result.num_events, result.ended_at_s, Failure(seed, first.invariant, str(first)) if first else None
+
+
+def _hang(*_: Any) -> None:
+    raise TimeoutError(f"the seed runs for more than {MAX_SEED_S} s")
+
+
+def _try_chunk(seeds: range) -> list[tuple[int, float, Failure | None]]:
+    return [try_seed(seed) for seed in seeds]
+
+
+def first_kill(mutant: str, seeds: range) -> Failure | None:
+    """Return how the first of `seeds` that notices a mutant notices it, or None when it survives all of them."""
+    with mutated(mutant):
+        return next((failure for seed in seeds if (failure := try_seed(seed)[2])), None)
+
+
+def hunt(mutants: Sequence[str], seeds: range, *, jobs: int, tell: Callable[[str, Failure | None], None]) -> int:
+    """Look for a kill of each mutant, one process each, and tell of it; returns how many survive."""
+    survivors = 0
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        hunts = {mutant: pool.submit(first_kill, mutant, seeds) for mutant in mutants}
+        for mutant, kill in hunts.items():
+            survivors += kill.result() is None
+            tell(mutant, kill.result())
+    return survivors
+
+
+def storm(
+    seeds: range,
+    *,
+    jobs: int,
+    tell: Callable[[str], None],
+) -> Report:
+    """Run `seeds` on `jobs` processes."""
+    started = time.monotonic()
+    events, virtual_s, failures, num_done = 0, 0.0, list[Failure](), 0
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        chunks = _chunks(seeds)
+        running: dict[Future[Any], int] = {}
+        while True:
+            while len(running) < 2 * jobs and (chunk := next(chunks, None)):
+                running[pool.submit(_try_chunk, chunk)] = chunk.start
+            if not running:
+                break
+            done, _ = wait_for(running, return_when="FIRST_COMPLETED")
+            for future in sorted(done, key=running.__getitem__):
+                del running[future]
+                for num_events, ended_s, failure in future.result():
+                    num_done, events, virtual_s = num_done + 1, events + num_events, virtual_s + ended_s
+                    failures += [failure] if failure else []
+            rate = num_done / (time.monotonic() - started)
+            tell(f"{num_done} of {len(seeds)} seeds, {rate:.0f} a second, {len(failures)} failed")
+    failures.sort(key=lambda failure: failure.seed)
+    return Report(num_done, events, virtual_s, time.monotonic() - started, tuple(failures))
+
+
+def _chunks(seeds: range) -> Iterator[range]:
+    return (seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK))
+
+
+def tell_on_terminal(line: str) -> None:
+    """Show progress on one line of a terminal, and nowhere else."""
+    if sys.stderr.isatty():
+        print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
+
+
+def show(report: Report, *, limit: int = 10) -> Sequence[str]:
+    """Return the report as lines for people."""
+    lines = [
+        f"{report.num_seeds} seeds in {report.real_s:.0f} s ({report.num_seeds / report.real_s:.0f} a second): "
+        f"{report.num_events} events, {report.virtual_s / 3600:.1f} hours of virtual time, {len(report.failures)} failed"
+    ]
+    for failure in report.failures[:limit]:
+        lines.append(f"  seed {failure.seed}: {failure.message}")
+        lines.append(f"    python -m twostep.tests.simulator --replay {failure.seed}")
+    return lines
