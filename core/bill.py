@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PrefillBill:
-    """P's part, in seconds, tokens and bytes. `exposed_s` is the transfer time left after the first token was drawn."""
+    """P's part, in seconds, tokens and bytes.
+
+    `exposed_s` is the transfer time left after the first token was drawn, `handover_s` the time from the last write's end
+    until D has answered that it took over.
+    """
 
     queue_s: float
     compute_s: float
@@ -14,6 +18,7 @@ class PrefillBill:
     cached_tokens: int
     computed_tokens: int
     bytes_sent: int
+    handover_s: float = 0.0
 
     @property
     def hidden_s(self) -> float:

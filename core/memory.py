@@ -25,7 +25,16 @@ class MemoryRegion:
 
 def host_pages(num_bytes: int, key: str) -> mmap.mmap:
     """Return zeroed, page-aligned memory. Raises ConfigError, naming the `key` that asks for it, when it cannot be had."""
+    return _map(num_bytes, mmap.MAP_SHARED, key)
+
+
+def touched_host_pages(num_bytes: int, key: str) -> mmap.mmap:
+    """The same, with every page in place already: who writes there first would wait for that, page by page."""
+    return _map(num_bytes, mmap.MAP_PRIVATE | getattr(mmap, "MAP_POPULATE", 0), key)
+
+
+def _map(num_bytes: int, flags: int, key: str) -> mmap.mmap:
     try:
-        return mmap.mmap(-1, num_bytes)
+        return mmap.mmap(-1, num_bytes, flags=flags | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as cause:
         raise ConfigError(f"{key}: this machine cannot give {num_bytes} bytes of memory") from cause

@@ -45,6 +45,7 @@ from twostep.node.metrics import NodeMetrics
 from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
+from twostep.node.stopping import close_after
 
 PAIR_SHARE = 0.75
 """One prefill node leaves the others a part of the landing pool."""
@@ -135,8 +136,7 @@ class DecodeNode:
                 self._end_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
             self.parts.tokens.close()
-            await asyncio.to_thread(self._receiver.stop)
-            await asyncio.to_thread(self._transport.close)
+            await close_after(self._receiver, self._transport)
             await self._channels.close()
 
     async def drain(self) -> None:

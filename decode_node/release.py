@@ -9,7 +9,7 @@ from twostep.decode_node.handoff import ExpectedLeg, Handoff
 from twostep.decode_node.parts import Parts
 from twostep.decode_node.tokens import Ended
 from twostep.kv_transfer.handoff_state import HandoffState
-from twostep.node.free_watch import FreeWatch
+from twostep.node.free_watch import CUT_SHORT, FreeWatch
 from twostep.node.handoff_messages import Abort, Answer, Outcome
 
 
@@ -39,7 +39,7 @@ class Release:
         if handoff.reservation and handoff.meter.granted_at is not None:
             unattached_s = (handoff.meter.started_at or now) - handoff.meter.granted_at
             parts.unattached_holds.record(len(handoff.reservation.table), unattached_s)
-        if isinstance(error, Cancelled):
+        if isinstance(error, CUT_SHORT):
             self.free_watch.begin(handoff.id, now)
         self._when_quiet(handoff, lambda: self._free(handoff))
 

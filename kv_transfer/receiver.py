@@ -83,10 +83,14 @@ class Receiver:
         """Start the thread. Tests may call `turn` themselves instead."""
         self._loop.start()
 
-    def stop(self) -> None:
-        """End the thread and every leg that is still open; the transport stays open."""
-        self._loop.stop()
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the thread and every leg that is still open; returns whether the thread has ended in time.
+
+        While it has not, it may still be using the transport.
+        """
+        has_ended = self._loop.stop(timeout_s)
         self._give_up(TransferFailed("the receiver has stopped"))
+        return has_ended
 
     def expect(self, leg: Leg, extent: LandingExtent, missing: TokenRange, source: Geometry, table: Sequence[BlockId]) -> None:
         """Begin to copy `leg` in, as it lands in `extent`; `table` is the request's whole block table here.

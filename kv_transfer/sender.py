@@ -72,10 +72,14 @@ class Sender:
         """Start the thread. Tests may call `turn` themselves instead."""
         self._loop.start()
 
-    def stop(self) -> None:
-        """End the thread and every leg that is still open; the transport stays open."""
-        self._loop.stop()
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the thread and every leg that is still open; returns whether the thread has ended in time.
+
+        While it has not, it may still be using the transport.
+        """
+        has_ended = self._loop.stop(timeout_s)
         self._give_up(TransferFailed("the sender has stopped"))
+        return has_ended
 
     def connect(self, peer: PeerLanding) -> None:
         """Prepare writes to `peer`, on the caller's thread; blocks. Writes in flight to the same node fail.

@@ -15,7 +15,7 @@ class PeerStage(enum.Enum):
     PROVEN = "proven"
     """Bytes really moved."""
     FAILED = "failed"
-    RESTING = "resting"
+    SUSPENDED = "suspended"
     """Copies of its blocks differed too often: not used until bytes have been proved to move again."""
 
 

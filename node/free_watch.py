@@ -1,9 +1,13 @@
-"""Measures how long it takes from a request's cancellation until its last block is free."""
+"""Measures how long it takes from a request's cancellation, or the end of its time, until its last block is free."""
 
 from twostep.core.clock import Clock
+from twostep.core.errors import Cancelled, DeadlineExceeded
 from twostep.core.ids import RequestId
 from twostep.engine.engine import Engine
 from twostep.node.metrics import NodeMetrics
+
+CUT_SHORT = (Cancelled, DeadlineExceeded)
+"""What ends a request whose blocks somebody waits for."""
 
 
 class FreeWatch:

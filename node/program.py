@@ -11,6 +11,7 @@ import grpc.aio
 
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
+from twostep.core.interpreter import keep_loaded, take_short_turns
 from twostep.core.threads import OWN_THREADS
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
@@ -83,6 +84,7 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     """
     if config.transport == "local" and fabric is None:
         raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
+    take_short_turns()
     node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
     async with listening(config, node, program.role, metrics.registry, security) as server:
@@ -94,7 +96,9 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         )
         materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
         if materials is not None:
-            await host(program.build(materials), config, server, loading, stop)
+            hosted = program.build(materials)
+            keep_loaded()
+            await host(hosted, config, server, loading, stop)
 
 
 async def _load(

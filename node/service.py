@@ -22,7 +22,7 @@ STAGES = {
     PeerStage.HANDSHAKING: pb.PeerState.HANDSHAKING,
     PeerStage.PROVEN: pb.PeerState.PROVEN,
     PeerStage.FAILED: pb.PeerState.FAILED,
-    PeerStage.RESTING: pb.PeerState.RESTING,
+    PeerStage.SUSPENDED: pb.PeerState.SUSPENDED,
 }
 
 

@@ -54,7 +54,7 @@ class _Destination:
     bytes_per_s: float = 0.0
     registration: int = 0
     checked_at: float = 0.0
-    rests_until: float = 0.0
+    suspended_until: float = 0.0
     task: asyncio.Task[None] | None = None
 
     def fail(self, reason: str) -> None:
@@ -62,9 +62,9 @@ class _Destination:
             logger.warning("a handshake failed", extra={"peer": str(self.peer.node), "reason": reason})
         self.stage, self.reason = PeerStage.FAILED, reason
 
-    def rest(self, until: float, reason: str) -> None:
+    def suspend(self, until: float, reason: str) -> None:
         logger.error("a peer is taken out of service", extra={"peer": str(self.peer.node), "reason": reason})
-        self.stage, self.reason, self.rests_until = PeerStage.RESTING, reason, until
+        self.stage, self.reason, self.suspended_until = PeerStage.SUSPENDED, reason, until
         self.health.forgive()
 
     def prove(self, now: float) -> None:
@@ -131,7 +131,7 @@ class DestinationPeers:
             self._shake_hands(destination)
 
     def note_mismatch(self, node: NodeRef) -> None:
-        """A copy there never matched although its source is sound: after too many of them the node rests."""
+        """A copy there never matched although its source is sound: after too many of them it is suspended."""
         destination, now = self._current(node), self._clock()
         if destination is None:
             return
@@ -139,16 +139,16 @@ class DestinationPeers:
         if destination.stage is PeerStage.PROVEN and destination.health.is_bad(now):
             limits = self._limits
             reason = f"{limits.max_mismatches} copies in {limits.window_s:g} s did not match what was sent"
-            destination.rest(now + limits.rest_s, reason)
+            destination.suspend(now + limits.suspended_s, reason)
 
     def check(self) -> None:
-        """Shake hands again with those that have rested long enough, and ask proven ones whether they still know this node.
+        """Shake hands again with those that were suspended long enough, and ask proven ones whether they still know this node.
 
         For the timer. A node that was restarted or had to forget peers no longer knows this one.
         """
         now = self._clock()
         for destination in self._destinations.values():
-            if destination.stage is PeerStage.RESTING and now >= destination.rests_until:
+            if destination.stage is PeerStage.SUSPENDED and now >= destination.suspended_until:
                 destination.stage = PeerStage.HANDSHAKING
                 self._shake_hands(destination)
             elif destination.stage is PeerStage.PROVEN and now - destination.checked_at > self._timers.handshake_s:

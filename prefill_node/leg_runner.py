@@ -6,11 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from twostep.core.bill import PrefillBill
-from twostep.core.errors import Cancelled, ChecksumMismatch, ServingError, StaleLeg, TransferFailed
+from twostep.core.errors import ChecksumMismatch, ServingError, StaleLeg, TransferFailed
 from twostep.core.ticket import TokenRange
 from twostep.engine.engine import Reservation
 from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.sender import LegReport, OutgoingLeg
+from twostep.node.free_watch import CUT_SHORT
 from twostep.node.handoff_messages import Answer, CellDigests, Done, Failed, Landed, Outcome
 from twostep.prefill_node.leg import Phase, Prefilled, PrefillLeg
 from twostep.prefill_node.mismatch import investigate
@@ -34,7 +35,7 @@ class LegRunner:
             outcome = await self._hand_off(leg)
         except ServingError as error:
             outcome = error
-            if isinstance(error, Cancelled):
+            if isinstance(error, CUT_SHORT):
                 self._parts.free_watch.begin(leg.request_id, leg.stopped_at)
         drained = await self._drain(leg)
         if isinstance(outcome, ChecksumMismatch):
@@ -74,6 +75,7 @@ class LegRunner:
             cached_tokens=reservation.cached_tokens,
             computed_tokens=len(request.tokens) - reservation.cached_tokens,
             bytes_sent=report.bytes_sent,
+            handover_s=clock() - sent_at,
         )
         return Prefilled(bill, token)
 

@@ -28,6 +28,7 @@ from twostep.node.metrics import NodeMetrics
 from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
+from twostep.node.stopping import close_after
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -138,8 +139,7 @@ class PrefillNode:
                     raise
                 self.legs.stop_all(NodeUnavailable(f"{self.parts.node} has stopped"))
         finally:
-            await asyncio.to_thread(self._sender.stop)
-            await asyncio.to_thread(self._transport.close)
+            await close_after(self._sender, self._transport)
             await self._channels.close()
 
     async def prefill(self, order: PrefillOrder) -> Prefilled:

@@ -24,9 +24,9 @@ class PairLimits:
     """When a pair of a prefill and a decode node is taken out of service, and for how long."""
 
     max_mismatches: Count = 3
-    """A decode node whose copies differed in so many requests within `window_s`, though they left here sound, rests."""
+    """A decode node whose copies differed in so many requests within `window_s`, though they left here sound, is suspended."""
     window_s: Seconds = 60.0
-    rest_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
+    suspended_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
     """After so long it is shaken hands with again; it is sent KV as soon as bytes have arrived there unchanged."""
 
 

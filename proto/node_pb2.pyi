@@ -98,12 +98,12 @@ class PeerState(_message.Message):
         HANDSHAKING: _ClassVar[PeerState.State]
         PROVEN: _ClassVar[PeerState.State]
         FAILED: _ClassVar[PeerState.State]
-        RESTING: _ClassVar[PeerState.State]
+        SUSPENDED: _ClassVar[PeerState.State]
     UNKNOWN: PeerState.State
     HANDSHAKING: PeerState.State
     PROVEN: PeerState.State
     FAILED: PeerState.State
-    RESTING: PeerState.State
+    SUSPENDED: PeerState.State
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -421,7 +421,7 @@ class PrefillReply(_message.Message):
     def __init__(self, bill: _Optional[_Union[PrefillBill, _Mapping]] = ..., first_token: _Optional[int] = ...) -> None: ...
 
 class PrefillBill(_message.Message):
-    __slots__ = ("queue_s", "compute_s", "transfer_s", "exposed_s", "cached_tokens", "computed_tokens", "bytes_sent")
+    __slots__ = ("queue_s", "compute_s", "transfer_s", "exposed_s", "cached_tokens", "computed_tokens", "bytes_sent", "handover_s")
     QUEUE_S_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_S_FIELD_NUMBER: _ClassVar[int]
@@ -429,6 +429,7 @@ class PrefillBill(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    HANDOVER_S_FIELD_NUMBER: _ClassVar[int]
     queue_s: float
     compute_s: float
     transfer_s: float
@@ -436,7 +437,8 @@ class PrefillBill(_message.Message):
     cached_tokens: int
     computed_tokens: int
     bytes_sent: int
-    def __init__(self, queue_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., transfer_s: _Optional[float] = ..., exposed_s: _Optional[float] = ..., cached_tokens: _Optional[int] = ..., computed_tokens: _Optional[int] = ..., bytes_sent: _Optional[int] = ...) -> None: ...
+    handover_s: float
+    def __init__(self, queue_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., transfer_s: _Optional[float] = ..., exposed_s: _Optional[float] = ..., cached_tokens: _Optional[int] = ..., computed_tokens: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., handover_s: _Optional[float] = ...) -> None: ...
 
 class DecodeBill(_message.Message):
     __slots__ = ("queue_s", "attach_s", "first_step_s", "decode_s", "num_steps", "cached_tokens", "computed_prompt_tokens", "bytes_landed")

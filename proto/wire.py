@@ -150,6 +150,7 @@ def prefill_bill_to_pb(bill: PrefillBill) -> pb.PrefillBill:
         cached_tokens=bill.cached_tokens,
         computed_tokens=bill.computed_tokens,
         bytes_sent=bill.bytes_sent,
+        handover_s=bill.handover_s,
     )
 
 
@@ -162,6 +163,7 @@ def prefill_bill_from_pb(wire: pb.PrefillBill) -> PrefillBill:
         cached_tokens=wire.cached_tokens,
         computed_tokens=wire.computed_tokens,
         bytes_sent=wire.bytes_sent,
+        handover_s=wire.handover_s,
     )
 
 

@@ -5,41 +5,58 @@ from typing import Any
 
 from twostep.core.bill import DecodeBill, PrefillBill
 
+TTFT_PARTS = ("accept", "retries", "queue", "reserve", "prefill", "transfer_exposed", "handover", "attach", "other")
+"""The parts of a bill that add up to the time to the first token."""
 NO_PREFILL = PrefillBill(0.0, 0.0, 0.0, 0.0, 0, 0, 0)
 NO_DECODE = DecodeBill(0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class Timeline:
-    """Moments of one request on the router's clock, in seconds; those of the last attempt where there are several."""
+    """Moments of one request on the router's clock, in seconds; those of the last attempt where there are several.
+
+    `first_sent` is when the first attempt began, `ended` when the nodes had said their last words.
+    """
 
     arrived: float
+    first_sent: float | None = None
     reserve_sent: float = 0.0
     reserved: float = 0.0
     first_token: float | None = None
     last_token: float = 0.0
+    ended: float | None = None
+
+    def begin_attempt(self, now: float) -> None:
+        self.reserve_sent = self.reserved = now
+        self.first_sent = now if self.first_sent is None else self.first_sent
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
     """Durations in seconds.
 
-    `queue + reserve + prefill + transfer_exposed + attach + other` is `ttft`: a prefill node draws the first token, so
-    the first decode step comes after it. Where a decode node served alone, `prefill` is its own work on the prompt.
-    `other` is the rest: the router's own time, the network, and earlier attempts.
+    `TTFT_PARTS` add up to `ttft`: a prefill node draws the first token, so the first decode step comes after it. Where a
+    decode node served alone, `prefill` is its own work on the prompt. `accept` is the router's work before it asks a node:
+    reading, templates, tokens. `retries` are earlier attempts; where the answer had begun in one of them, all that it took.
+    `handover` is the way of P's last word to D. `other` is the rest: messages between the router and the nodes. `last_words`
+    is how long the nodes' bills took after the last token.
     """
 
+    accept: float
+    retries: float
     queue: float
     reserve: float
     prefill: float
     transfer_hidden: float
     transfer_exposed: float
+    handover: float
     attach: float
     first_decode_step: float
     per_token: float
     other: float
     ttft: float
     total: float
+    last_words: float
     bytes_moved: int
     prefill_computed_tokens: int
     decode_computed_tokens: int
@@ -71,22 +88,21 @@ def make_bill(
     """Return the bill of an answer of `num_tokens` tokens."""
     p, d = prefill or NO_PREFILL, decode or NO_DECODE
     first = times.last_token if times.first_token is None else times.first_token
-    ttft = first - times.arrived
-    reserve = max(0.0, times.reserved - times.reserve_sent - d.queue_s)
-    work = p.compute_s if prefill_node else d.first_step_s
-    parts = d.queue_s + p.queue_s + reserve + work + p.exposed_s + d.attach_s
+    began = times.arrived if times.first_sent is None else times.first_sent
+    ttft, accept = first - times.arrived, began - times.arrived
+    retries = max(0.0, min(times.reserve_sent, first) - began)
+    parts = NOTHING if first < times.reserve_sent else _parts(times, p, d, has_prefill_node=prefill_node is not None)
     return Bill(
-        queue=d.queue_s + p.queue_s,
-        reserve=reserve,
-        prefill=work,
+        accept=accept,
+        retries=retries,
+        **asdict(parts),
         transfer_hidden=p.hidden_s,
-        transfer_exposed=p.exposed_s,
-        attach=d.attach_s,
         first_decode_step=d.first_step_s if prefill_node else 0.0,
         per_token=(times.last_token - first) / (num_tokens - 1) if num_tokens > 1 else 0.0,
-        other=ttft - parts,
+        other=ttft - accept - retries - sum(asdict(parts).values()),
         ttft=ttft,
         total=times.last_token - times.arrived,
+        last_words=0.0 if times.ended is None else times.ended - times.last_token,
         bytes_moved=d.bytes_landed or p.bytes_sent,
         prefill_computed_tokens=p.computed_tokens,
         decode_computed_tokens=d.computed_prompt_tokens,
@@ -94,4 +110,32 @@ def make_bill(
         attempts=attempts,
         prefill_node=prefill_node,
         decode_node=decode_node,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the attempt that brought the first token took until then, in seconds; named as in the bill."""
+
+    queue: float = 0.0
+    reserve: float = 0.0
+    prefill: float = 0.0
+    transfer_exposed: float = 0.0
+    handover: float = 0.0
+    attach: float = 0.0
+
+
+NOTHING = _Parts()
+"""What is known of an attempt whose nodes are gone: the last attempt began after the first token."""
+
+
+def _parts(times: Timeline, p: PrefillBill, d: DecodeBill, *, has_prefill_node: bool) -> _Parts:
+    return _Parts(
+        queue=d.queue_s + p.queue_s,
+        reserve=max(0.0, times.reserved - times.reserve_sent - d.queue_s),
+        prefill=p.compute_s if has_prefill_node else d.first_step_s,
+        transfer_exposed=p.exposed_s,
+        # A round trip, of which half is on the way to the first token.
+        handover=max(0.0, p.handover_s - d.attach_s) / 2,
+        attach=d.attach_s,
     )

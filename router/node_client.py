@@ -33,7 +33,7 @@ PEER_STATES = {
     pb.PeerState.HANDSHAKING: "handshaking",
     pb.PeerState.PROVEN: "proven",
     pb.PeerState.FAILED: "failed",
-    pb.PeerState.RESTING: "resting",
+    pb.PeerState.SUSPENDED: "suspended",
 }
 
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 UNSETTLED_BEAT_S = 0.2
 REOPEN_S = 0.1
 PEERS_LEASES = 4
-SETTLED = frozenset({"proven", "failed", "resting"})
+SETTLED = frozenset({"proven", "failed", "suspended"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class Run:
         self._state.begin_attempt(placement)
         if placement.bypass:
             self._metrics.bypass.labels(placement.bypass).inc()
-        self._times.reserve_sent = self._times.reserved = self._now()
+        self._times.begin_attempt(self._now())
         await self._legs.reserve(self._state.attempt, placement, tuple(self._state.tokens))
 
     async def _recover(self, retry: Retry) -> None:
@@ -183,6 +183,7 @@ class Run:
 
     def _outcome(self, finish: FinishReason | None) -> Outcome:
         state, placement = self._state, self._state.placement
+        self._times.ended = self._now()
         cached = cached_tokens(state.prefill_bill, state.decode_cached_tokens, len(self._request.prompt))
         bill = make_bill(
             self._times,

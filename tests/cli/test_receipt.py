@@ -6,6 +6,10 @@ from twostep.cli.evidence import Counters, Evidence, counters
 from twostep.cli.receipt import bill_rows, bill_table
 
 BILL = {
+    "accept": 0.004,
+    "retries": 0.0,
+    "handover": 0.0008,
+    "last_words": 0.002,
     "queue": 0.001,
     "reserve": 0.002,
     "prefill": 0.1,
@@ -30,17 +34,21 @@ GOOD = Evidence(Counters(37, 737_280), Counters(0, 737_280), frozenset({"nixl"})
 
 def test_the_bill_lists_every_part_in_milliseconds() -> None:
     assert [row[:2] for row in bill_rows(BILL)] == [
+        ("accept", "4.0"),
+        ("retries", "0.0"),
         ("queue", "1.0"),
         ("reserve", "2.0"),
         ("prefill", "100.0"),
         ("transfer, hidden", "(4.0)"),
         ("transfer, exposed", "0.5"),
+        ("handover", "0.8"),
         ("attach", "0.1"),
         ("other", "3.0"),
         ("first token", "106.6"),
         ("first decode step", "15.1"),
         ("per token", "14.9"),
         ("whole answer", "250.0"),
+        ("last words", "2.0"),
     ]
 
 

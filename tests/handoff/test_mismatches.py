@@ -151,11 +151,11 @@ async def test_a_pair_whose_copies_differ_too_often_rests_and_says_why(decode: D
                 await attempt(pair, request("a", 100), number)
         assert num_mismatches(pair, "path") == LIMITS.max_mismatches
         state = state_of_d(pair)
-        assert (state.stage, state.reason) == (PeerStage.RESTING, "3 copies in 60 s did not match what was sent")
+        assert (state.stage, state.reason) == (PeerStage.SUSPENDED, "3 copies in 60 s did not match what was sent")
         with pytest.raises(TransferFailed, match="3 copies in 60 s did not match"):
             await attempt(pair, request("b", 100), 1)
         (told,) = (await pair.router.status())[0].peers
-        assert told.state == pb.PeerState.RESTING
+        assert told.state == pb.PeerState.SUSPENDED
 
 
 async def test_a_pair_that_has_rested_serves_again_once_bytes_arrive_unchanged() -> None:
@@ -166,8 +166,8 @@ async def test_a_pair_that_has_rested_serves_again_once_bytes_arrive_unchanged()
         for number in range(1, LIMITS.max_mismatches + 1):
             with pytest.raises(ChecksumMismatch):
                 await attempt(pair, request("a", 100), number)
-        pair.tick(advance_s=LIMITS.rest_s - 1)
-        assert state_of_d(pair).stage is PeerStage.RESTING
+        pair.tick(advance_s=LIMITS.suspended_s - 1)
+        assert state_of_d(pair).stage is PeerStage.SUSPENDED
         pair.tick(advance_s=1)
         while "the probe was written" not in state_of_d(pair).reason:
             await pair.router.status()

@@ -1,8 +1,6 @@
 """Things that happen while something else has not ended yet. Each test holds one step of the way and lets another overtake."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -10,10 +8,10 @@ import pytest
 from twostep.core.errors import Cancelled, QueueFull, ServingError
 from twostep.core.ids import RequestId
 from twostep.kv_transfer.handoff_state import HandoffState
-from twostep.kv_transfer.promise import promise
 from twostep.node.handoff_messages import Abort, Outcome
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.tests.handoff.gate import Gate
+from twostep.tests.handoff.held import hold
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
 from twostep.tests.handoff.solo import Solo
@@ -22,41 +20,6 @@ pytestmark = pytest.mark.processes
 
 A = RequestId("a")
 FULL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL), max_queued=1)
-
-
-class Held:
-    """Stands in for a method that returns a concurrent future: its results arrive when a test lets them."""
-
-    def __init__(self, call: Callable[..., "Future[Any]"]) -> None:
-        self._call = call
-        self._held: list[tuple[Future[Any], Future[Any]]] = []
-        self.called = asyncio.Event()
-        self.num_calls = 0
-
-    def __call__(self, *arguments: Any) -> "Future[Any]":
-        real, held = self._call(*arguments), promise()
-        self._held.append((real, held))
-        self.num_calls += 1
-        self.called.set()
-        return held
-
-    async def resolved(self) -> None:
-        """Wait until the real results are there, held back."""
-        await asyncio.gather(*(asyncio.wrap_future(real) for real, _ in self._held))
-
-    def let_go(self) -> None:
-        for real, held in self._held:
-            if error := real.exception(timeout=5):
-                held.set_exception(error)
-            else:
-                held.set_result(real.result())
-        self._held.clear()
-
-
-def hold(owner: Any, method: str) -> Held:
-    held = Held(getattr(owner, method))
-    setattr(owner, method, held)
-    return held
 
 
 async def start_prefill(pair: Pair, attempt: int = 1) -> "asyncio.Task[Any]":

@@ -1,5 +1,6 @@
 """Sender and receiver on their own threads: callers wait for futures only, and a thread that dies leaves nobody waiting."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from twostep.core.errors import StaleLeg, TransferFailed
 from twostep.core.ids import BlockId
 from twostep.core.ticket import TokenRange
 from twostep.kv_transfer.nixl_transport import NixlTransport
+from twostep.kv_transfer.transport import Write
 from twostep.tests.kv_transfer.host_memory import compute
 from twostep.tests.kv_transfer.nodes import MakeTransport, Pair, connected_pair, local_transports
 
@@ -68,6 +70,26 @@ def test_a_thread_that_dies_fails_what_was_open() -> None:
         finished.result(PATIENCE_S)
     assert pair.target.receiver.forget(ticket.leg).result(PATIENCE_S) is None
     stop(pair)
+
+
+def test_stopping_does_not_wait_for_a_write_that_hangs() -> None:
+    pair, hangs, goes_on = connected_pair(local_transports()), threading.Event(), threading.Event()
+
+    def hang(*_: object) -> Write:
+        hangs.set()
+        goes_on.wait(PATIENCE_S)
+        raise TransferFailed("too late")
+
+    leg = pair.source.sender.open(pair.grant(TokenRange(0, 30), TABLE), TABLE)
+    pair.source.transport.post = hang
+    leg.push(LAYERS, range(8))
+    pair.source.sender.start()
+    assert hangs.wait(PATIENCE_S)
+    assert not pair.source.sender.stop(timeout_s=0.01)
+    with pytest.raises(TransferFailed, match="the sender has stopped"):
+        leg.outcome.result(PATIENCE_S)
+    goes_on.set()
+    assert pair.source.sender.stop(timeout_s=PATIENCE_S)
 
 
 def broken(*_: object) -> None:

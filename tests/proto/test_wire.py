@@ -42,7 +42,7 @@ VALUES: list[tuple[str, Any]] = [
     ("request", REQUEST),
     ("leg", LEG),
     ("ticket", TICKET),
-    ("prefill_bill", PrefillBill(0.1, 0.2, 0.3, 0.4, cached_tokens=5, computed_tokens=6, bytes_sent=1 << 40)),
+    ("prefill_bill", PrefillBill(0.1, 0.2, 0.3, 0.4, cached_tokens=5, computed_tokens=6, bytes_sent=1 << 40, handover_s=0.7)),
     ("decode_bill", DecodeBill(0.1, 0.2, 0.3, 0.4, 5, 6, 7, bytes_landed=1 << 40)),
 ]
 

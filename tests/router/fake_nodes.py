@@ -87,7 +87,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.role = role
         self.is_ready = True
         self.proven: set[NodeRef] = set()
-        self.resting: dict[NodeRef, str] = {}
+        self.suspended: dict[NodeRef, str] = {}
         """Peers that the node sends nothing to any more, and why."""
         self.unknown: set[str] = set()
         self.seen = Recorded()
@@ -150,10 +150,10 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         return pb.CancelReply(known=True)
 
     def _status(self, num_living: int) -> pb.NodeStatus:
-        proven = self.proven - self.resting.keys()
+        proven = self.proven - self.suspended.keys()
         peers = [pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.PROVEN, path="fake") for ref in proven]
         peers += [
-            pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.RESTING, reason=why) for ref, why in self.resting.items()
+            pb.PeerState(node=node_to_pb(ref), state=pb.PeerState.SUSPENDED, reason=why) for ref, why in self.suspended.items()
         ]
         reason = "" if self.is_ready else "loading"
         return pb.NodeStatus(

@@ -11,6 +11,7 @@ import pytest
 
 from twostep.core.bill import PrefillBill
 from twostep.proto import node_pb2 as pb
+from twostep.router.bill import TTFT_PARTS
 from twostep.tests.router.cluster import Cluster, chat_body, cluster, events, say, text_of
 from twostep.tests.router.fake_nodes import PREFILL_BILL, FakeDecode
 
@@ -154,8 +155,7 @@ async def test_a_prefix_hit_on_the_prefill_node_is_what_cached_tokens_says(tmp_p
 async def test_the_bill_is_sent_when_it_is_asked_for(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
         bill = (await running.chat(bill=True)).json()["bill"]
-        parts = ("queue", "reserve", "prefill", "transfer_exposed", "attach", "other")
-        assert sum(bill[part] for part in parts) == pytest.approx(bill["ttft"], abs=1e-5)
+        assert sum(bill[part] for part in TTFT_PARTS) == pytest.approx(bill["ttft"], abs=1e-5)
         assert (bill["bytes_moved"], bill["attempts"], bill["prefill_node"], bill["decode_node"]) == (640, 1, "p0", "d0")
         assert bill["prefill"] == 0.002
         streamed = events((await running.chat(bill=True, stream=True)).text)

@@ -19,6 +19,7 @@ from twostep.proto import node_pb2
 from twostep.proto import serving_pb2 as pb
 from twostep.proto.rpc import ERROR_KEY
 from twostep.proto.serving_pb2_grpc import ServingStub
+from twostep.router.bill import TTFT_PARTS
 from twostep.tests.router.cluster import Cluster, cluster, say, until
 
 pytestmark = pytest.mark.processes
@@ -129,7 +130,7 @@ async def test_the_bill_is_sent_when_it_is_asked_for(tmp_path: Path) -> None:
         assert said.finished is not None
         bill = said.finished.bill
         assert (bill.prefill_node, bill.decode_node, bill.bytes_moved, bill.attempts) == ("p0", "d0", 640, 1)
-        parts = bill.queue + bill.reserve + bill.prefill + bill.transfer_exposed + bill.attach + bill.other
+        parts = sum(getattr(bill, part) for part in TTFT_PARTS)
         assert parts == pytest.approx(bill.ttft)
 
 

@@ -98,10 +98,10 @@ async def test_a_pair_that_is_out_of_service_is_passed_over_and_said_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster(tmp_path, num_prefill=2) as running:
-        running.p.resting[running.d.ref] = "3 copies in 60 s did not match what was sent"
+        running.p.suspended[running.d.ref] = "3 copies in 60 s did not match what was sent"
 
         async def is_known() -> bool:
-            return await running.metric("twostep_router_pairs", state="resting") == 1
+            return await running.metric("twostep_router_pairs", state="suspended") == 1
 
         await until(is_known)
         await asyncio.gather(*(running.chat() for _ in range(4)))
