@@ -1,7 +1,7 @@
 """What finding a thousand nodes costs a router, and how old what it knows is.
 
-`python -m twostep.benchmarks.discovery [NODES] [CHANGES_PER_S] [SECONDS]`. The router's own watch and pool, over HTTP from another
-process; nodes answer at once, inside this process, so that what is measured is the router's own work and not gRPC's.
+`python -m twostep.benchmarks.discovery [NODES] [CHANGES_PER_S] [SECONDS]`. The router's own watch and pool, over HTTP from
+another process; nodes answer at once, inside this process, so that what is measured is the router's own work and not gRPC's.
 """
 
 import asyncio

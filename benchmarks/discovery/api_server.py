@@ -1,11 +1,12 @@
 """An API server with the EndpointSlices of a large cluster, of which some change at a steady pace; as its own process.
 
-`python -m twostep.benchmarks.discovery.api_server NODES CHANGES_PER_S` prints its port. Each change replaces one pod: its uid ends with
-the time at which it was sent, on this machine's monotonic clock.
+`python -m twostep.benchmarks.discovery.api_server NODES CHANGES_PER_S` prints its port. Each change replaces one pod: its uid
+ends with the time at which it was sent, on this machine's monotonic clock.
 """
 
 import asyncio
 import json
+import socket
 import sys
 import time
 from collections import deque
@@ -94,12 +95,11 @@ class Slices:
 async def main(num_nodes: int, changes_per_s: float) -> None:
     slices = Slices(num_nodes, changes_per_s)
     app = Starlette(routes=[Route("/{path:path}", slices.answer)])
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
-    await asyncio.gather(serving, slices.keep_changing())
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        print(listener.getsockname()[1], flush=True)
+        await asyncio.gather(server.serve(sockets=[listener]), slices.keep_changing())
 
 
 if __name__ == "__main__":
