@@ -87,6 +87,12 @@ class NodeUnreachable(NodeUnavailable):
     code = "node_unreachable"
 
 
+class NodeReplaced(NodeUnavailable):
+    """The node that was meant is gone: at its address another life of it has begun."""
+
+    code = "node_replaced"
+
+
 class TransferFailed(ServingError):
     code, http_status, grpc_status, retry_elsewhere = "transfer_failed", 503, "ABORTED", True
 

@@ -41,6 +41,7 @@ class Release:
             parts.unattached_holds.record(len(handoff.reservation.table), unattached_s)
         if isinstance(error, CUT_SHORT):
             self.free_watch.begin(handoff.id, now)
+        parts.engine.end(handoff.id)
         self._when_quiet(handoff, lambda: self._free(handoff))
 
     def drop_leg(self, handoff: Handoff, answer: Answer, *, drained: bool) -> None:

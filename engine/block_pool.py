@@ -4,7 +4,7 @@ Not safe for threads by itself: the engine's lock guards it.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -49,6 +49,11 @@ class BlockPool:
     def num_cached(self) -> int:
         """Blocks that nobody references and a prefix may hit."""
         return len(self._evictable)
+
+    def num_held_by(self, owners: Collection[RequestId]) -> int:
+        """Return how many blocks become available when all of `owners` release theirs; others may share some."""
+        held = {block for owner in owners for block in self._held.get(owner, ())}
+        return sum(all(owner in owners for owner in self._owners[block]) for block in held)
 
     def table(self) -> BlockTable:
         """Return a picture of the pool at this moment."""

@@ -19,7 +19,7 @@ from twostep.engine.block_pool import BlockPool
 from twostep.engine.config import EngineConfig
 from twostep.engine.ledger import BlockTable, Census, Holder, Ledger, Occupancy
 from twostep.engine.runner import Drawn, Runner
-from twostep.engine.scheduler import Limits, plan_step
+from twostep.engine.scheduler import Limits, StepPlan, plan_step
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
 from twostep.engine.sequence import Prepared as Prepared
 from twostep.engine.sequence_table import Busy as Busy
@@ -170,6 +170,16 @@ class Engine:
         self.work.set()
         return finish
 
+    def end(self, request_id: RequestId) -> None:
+        """Compute a request no more; its blocks stay until `release`, which comes when nothing writes into them any more.
+
+        Nobody is preempted for want of blocks that come back so. Does nothing for an unknown or ended request.
+        """
+        with self._lock:
+            sequence = self._sequences.get(request_id)
+            if sequence and sequence.phase not in (Phase.ENDING, Phase.RELEASED):
+                sequence.move_to(Phase.ENDING)
+
     def release(self, request_id: RequestId) -> bool:
         """End a request in whatever phase; idempotent. Returns whether it was known.
 
@@ -257,7 +267,7 @@ class Engine:
     def _schedule(self) -> Batch | None:
         sequences = self._sequences
         sequences.resume_preempted()
-        while (plan := plan_step(sequences.candidates(), self._limits, num_available=self._pool.num_available)).preempt:
+        while (plan := self._plan()).preempt:
             sequences.preempt(sequences[plan.preempt])
             self._preempted.append(plan.preempt)
         if not plan.runs:
@@ -268,6 +278,10 @@ class Engine:
         self._in_step = frozenset(run.request for run in plan.runs)
         return Batch(tuple(sequences[run.request].chunk(run.num_tokens) for run in plan.runs))
 
+    def _plan(self) -> StepPlan:
+        candidates, num_coming = self._sequences.candidates(), self._sequences.num_coming_blocks
+        return plan_step(candidates, self._limits, num_available=self._pool.num_available, num_coming=num_coming)
+
     def _commit(self, batch: Batch, drawn: list[Drawn], duration_s: float) -> StepResult:
         num_prompt = sum(self._sequences[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
         events: list[TokenEvent] = []
@@ -276,6 +290,8 @@ class Engine:
             sequence = self._sequences[chunk.request]
             if sequence.phase is Phase.RELEASED:
                 self._sequences.forget(sequence, now=self._clock())
+            elif sequence.phase is Phase.ENDING:
+                continue
             elif isinstance(result, RequestFault):
                 sequence.move_to(Phase.RESTING)
                 faults.append((chunk.request, result))

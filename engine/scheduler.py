@@ -39,26 +39,37 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """The runs of one step; or, when the decodes lack blocks, the one to `preempt` before planning again."""
+    """The runs of one step; or, when blocks are short, the one to `preempt` before planning again."""
 
     runs: tuple[Run, ...]
     preempt: RequestId | None = None
 
 
-def plan_step(candidates: Sequence[Candidate], limits: Limits, *, num_available: int) -> StepPlan:
+def plan_step(candidates: Sequence[Candidate], limits: Limits, *, num_available: int, num_coming: int = 0) -> StepPlan:
     """Return the next step's runs, which need at most `num_available` new blocks.
 
+    `num_coming` blocks will be available soon without any preemption: the runs that need them wait for those.
+
     A sequence that lacks one token is a decode: all decodes run. Prompts share what is left of the token budget in order
-    of arrival, and together get at least `min_prefill_tokens`. When blocks are short the youngest is preempted.
+    of arrival, and together get at least `min_prefill_tokens`. When blocks stay short the youngest is preempted.
     """
     by_arrival = sorted(candidates, key=lambda candidate: candidate.arrival)
     decodes = [candidate for candidate in by_arrival if candidate.num_pending == 1]
     prefills = [candidate for candidate in by_arrival if candidate.num_pending > 1]
     budget = max(limits.token_budget - len(decodes), limits.min_prefill_tokens)
     runs = tuple(_run(one, 1, limits) for one in decodes) + _share(budget, prefills, limits)
-    if sum(run.num_new_blocks for run in runs) > num_available:
+    if sum(run.num_new_blocks for run in runs) > num_available + num_coming:
         return StepPlan((), preempt=by_arrival[-1].request)
-    return StepPlan(runs)
+    return StepPlan(_fitting(runs, num_available))
+
+
+def _fitting(runs: Sequence[Run], num_available: int) -> tuple[Run, ...]:
+    fitting: list[Run] = []
+    for run in runs:
+        if run.num_new_blocks <= num_available:
+            fitting.append(run)
+            num_available -= run.num_new_blocks
+    return tuple(fitting)
 
 
 def _share(budget: int, prefills: Sequence[Candidate], limits: Limits) -> tuple[Run, ...]:

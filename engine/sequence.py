@@ -20,15 +20,18 @@ class Phase(enum.StrEnum):
     """Holds no blocks; waits until there are enough to compute it again."""
     RESTING = "resting"
     """Has drawn its last token here, or has failed; keeps its blocks until it is released."""
+    ENDING = "ending"
+    """Over, but something outside the engine may still write into its blocks: it is released when that has stopped."""
     RELEASED = "released"
     """Gone, but the running step may still touch its blocks: they are freed when it commits."""
 
 
 LEGAL_MOVES = {
-    Phase.RESERVED: {Phase.RUNNING, Phase.RELEASED},
-    Phase.RUNNING: {Phase.PREEMPTED, Phase.RESTING, Phase.RELEASED},
-    Phase.PREEMPTED: {Phase.RUNNING, Phase.RELEASED},
-    Phase.RESTING: {Phase.RELEASED},
+    Phase.RESERVED: {Phase.RUNNING, Phase.ENDING, Phase.RELEASED},
+    Phase.RUNNING: {Phase.PREEMPTED, Phase.RESTING, Phase.ENDING, Phase.RELEASED},
+    Phase.PREEMPTED: {Phase.RUNNING, Phase.ENDING, Phase.RELEASED},
+    Phase.RESTING: {Phase.ENDING, Phase.RELEASED},
+    Phase.ENDING: {Phase.RELEASED},
     Phase.RELEASED: set[Phase](),
 }
 

@@ -82,6 +82,12 @@ class SequenceTable:
             for one in self.select(Phase.RUNNING)
         ]
 
+    @property
+    def num_coming_blocks(self) -> int:
+        """Blocks that are available as soon as nothing writes into them any more."""
+        ending = {one.request.id for one in self.select(Phase.ENDING)}
+        return self._pool.num_held_by(ending) if ending else 0
+
     def supplies(self) -> Supplies:
         """Return what is free and held now, and how long it was held lately."""
         num_placed, num_free = len(self.select(*PLACED)), self._pool.num_available
@@ -177,7 +183,7 @@ class SequenceTable:
 
     def _require_place(self, request_id: RequestId) -> None:
         known = self.get(request_id)
-        if known and known.phase is not Phase.RELEASED:
+        if known and known.phase not in (Phase.ENDING, Phase.RELEASED):
             raise Conflict(f"request {request_id} is known here already: it is {known.phase}")
         if known:
             raise Busy(Lacking.RELEASE, f"request {request_id} is being released")

@@ -1,7 +1,7 @@
 """Decides whether a prefill node takes a ticket, before anything is computed."""
 
 from twostep.core.block_hash import token_digest
-from twostep.core.errors import StaleLeg, TicketExpired, TransferFailed
+from twostep.core.errors import NodeReplaced, TicketExpired, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.engine.engine import Engine
 from twostep.prefill_node.leg import PrefillOrder
@@ -13,7 +13,7 @@ def require_acceptable(order: PrefillOrder, node: NodeRef, engine: Engine) -> No
     here, there = str(node), str(ticket.leg.destination)
     runner.fingerprint.require_equal(order.fingerprint, here=here, there=there)
     if ticket.leg.source != node:
-        raise StaleLeg(f"request {request.id}: the ticket is for {ticket.leg.source}, this is {node}")
+        raise NodeReplaced(f"request {request.id}: the ticket is for {ticket.leg.source}, this is {node}")
     if ticket.remaining_s <= 0:
         raise TicketExpired(f"request {request.id}: the ticket expired {-ticket.remaining_s:.3f} s ago")
     if ticket.leg.request != request.id or ticket.token_digest != token_digest(request.tokens):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError, UnprovenPair
+from twostep.core.errors import NodeReplaced, NodeUnavailable, NodeUnreachable, ServingError, UnprovenPair
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request
 from twostep.core.ticket import Ticket
@@ -141,7 +141,7 @@ class Legs:
             self._inbox.put(PrefillFailed(attempt, error))
 
     def _suspect(self, node: NodeConnection | None, ref: NodeRef, error: ServingError) -> None:
-        if node and isinstance(error, NodeUnreachable):
+        if node and isinstance(error, NodeUnreachable | NodeReplaced):
             node.suspect(ref, error)
 
     def _doubt(self, placement: Placement, error: ServingError) -> None:

@@ -25,7 +25,7 @@ def questions(salt: str, *, max_tokens: int = 300, num_streams: int = 6) -> list
 
 async def test_a_decode_node_hands_its_long_answers_to_another(tmp_path: Path) -> None:
     async with town(Plan(tmp_path, num_prefill=1, roles={"decode": {"timers.drain_s": 0.5}})) as here:
-        async with here.asking(questions("decode")) as streams:
+        async with here.asking(questions("decode", max_tokens=600)) as streams:
             for stream in streams:
                 await heard(stream, 3)
             here.decode[0].ask_to_stop()
@@ -59,10 +59,10 @@ async def test_a_prefill_node_ends_well_under_load(tmp_path: Path) -> None:
 
 
 async def test_a_router_finishes_what_it_has_and_ends_the_rest_with_an_error(tmp_path: Path) -> None:
-    async with town(Plan(tmp_path, num_prefill=1, num_decode=1, each={"r0": {"drain_s": 2}})) as here:
+    async with town(Plan(tmp_path, num_prefill=1, num_decode=1, each={"r0": {"drain_s": 4}})) as here:
         async with (
-            here.asking(questions("short", max_tokens=60, num_streams=2)) as short,
-            here.asking(questions("long", max_tokens=400, num_streams=2)) as long,
+            here.asking(questions("short", max_tokens=30, num_streams=2)) as short,
+            here.asking(questions("long", max_tokens=900, num_streams=2)) as long,
         ):
             for stream in (*short, *long):
                 await heard(stream, 3)
@@ -78,7 +78,7 @@ async def test_a_router_finishes_what_it_has_and_ends_the_rest_with_an_error(tmp
 
 @pytest.mark.parametrize("role", ["prefill", "decode", "routers"])
 async def test_the_second_signal_ends_a_program_at_once(role: str, tmp_path: Path) -> None:
-    slow = {"model": "fake:vocab_size=128,step_s=2.0", "timers.progress_s": 20}
+    slow = {"model": "fake:vocab_size=128,step_s=4.0", "timers.progress_s": 20}
     async with town(Plan(tmp_path, num_prefill=1, num_decode=1, nodes=slow)) as here:
         victim = getattr(here, role)[0]
         async with here.asking(questions(role, num_streams=1)) as streams:

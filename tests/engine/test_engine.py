@@ -385,6 +385,32 @@ def test_blocks_released_during_a_step_are_freed_when_it_commits() -> None:
     engine.reserve(ask("a", range(40)), growth_tokens=1)
 
 
+def test_nobody_is_preempted_for_blocks_that_are_about_to_come_back() -> None:
+    engine = build_engine(num_blocks=3)
+    engine.reserve(ask("filling", range(40)), growth_tokens=1)
+    put(engine, ask("running", range(30), max_tokens=80))
+    engine.end(RequestId("filling"))
+    results = list(iter(engine.step, None))
+    assert (len(results), engine.work.is_set()) == (3, False)
+    engine.release(RequestId("filling"))
+    assert engine.work.is_set()
+    assert step(engine).events[0].index == 3
+    assert [result.preempted for result in results] == [()] * 3
+
+
+def test_an_ended_request_runs_no_more_and_keeps_its_blocks_until_its_release() -> None:
+    engine = build_engine(on_run=lambda _batch: engine.end(RequestId("a")))
+    put(engine, ask("a", range(40)))
+    assert step(engine).events == ()
+    assert engine.step() is None
+    assert counts(engine) == (62, 0, 2)
+    with pytest.raises(Busy, match="request a is being released"):
+        engine.reserve(ask("a", range(40)), growth_tokens=1)
+    engine.end(RequestId("a"))
+    assert engine.release(RequestId("a"))
+    assert counts(engine) == (64, 0, 0)
+
+
 def test_a_step_frees_only_what_it_may_have_touched_late() -> None:
     seen: list[tuple[int, int, int]] = []
 

@@ -16,8 +16,8 @@ def prefill(request: RequestId, arrival: int, num_pending: int, *, num_computed:
     return Candidate(request, arrival, num_computed, num_tokens, num_tokens)
 
 
-def plan(*candidates: Candidate, limits: Limits = LIMITS, num_available: int = 100) -> StepPlan:
-    return plan_step(candidates, limits, num_available=num_available)
+def plan(*candidates: Candidate, limits: Limits = LIMITS, num_available: int = 100, num_coming: int = 0) -> StepPlan:
+    return plan_step(candidates, limits, num_available=num_available, num_coming=num_coming)
 
 
 def test_nothing_to_run_is_an_empty_plan() -> None:
@@ -68,3 +68,15 @@ def test_the_last_one_standing_preempts_itself() -> None:
 def test_nobody_is_preempted_while_blocks_suffice() -> None:
     runs = plan(decode(A, 1, num_tokens=65), decode(B, 2, num_tokens=65), num_available=2).runs
     assert runs == (Run(A, 1, 1), Run(B, 1, 1))
+
+
+def test_a_run_waits_for_blocks_that_come_back_and_the_others_go_on() -> None:
+    needy = decode(A, 1, num_tokens=65)
+    assert plan(needy, decode(B, 2), num_available=0, num_coming=1) == StepPlan((Run(B, 1, 0),))
+    assert plan(needy, num_available=0, num_coming=1) == StepPlan(())
+    assert plan(needy, decode(B, 2, num_tokens=65), num_available=1, num_coming=1) == StepPlan((Run(A, 1, 1),))
+
+
+def test_the_youngest_is_preempted_when_what_comes_back_is_not_enough() -> None:
+    needy = [decode(A, 1, num_tokens=65), decode(B, 2, num_tokens=65)]
+    assert plan(*needy, num_available=0, num_coming=1) == StepPlan((), preempt=B)

@@ -52,6 +52,7 @@ def test_prompt_and_forced_tokens_are_told_apart_from_decoded_ones() -> None:
         (Phase.RUNNING, Phase.RESERVED),
         (Phase.RESTING, Phase.RUNNING),
         (Phase.PREEMPTED, Phase.RESTING),
+        (Phase.ENDING, Phase.RUNNING),
         (Phase.RELEASED, Phase.RUNNING),
         (Phase.RELEASED, Phase.RELEASED),
     ],

@@ -11,6 +11,7 @@ from twostep.core.ids import RequestId
 from twostep.core.request import FinishReason, Request
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.proto import node_pb2 as pb
+from twostep.tests.handoff.gate import PATIENCE_S
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import MODEL, PREFILL, TIMERS, request
 from twostep.tests.handoff.solo import Solo
@@ -56,7 +57,7 @@ async def test_of_two_requests_that_need_most_of_the_pool_one_waits_and_what_nee
         granted = await pair.router.grant(first)
         waiting = pair.router.reserve(second)
         assert (await queued(waiting)).position == 0
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(PromptTooLong, match=r"352 tokens, this node takes 288"):
                 await pair.router.grant(request("never", 352))
         await finish(pair, first, granted)

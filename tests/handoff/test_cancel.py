@@ -8,6 +8,7 @@ import pytest
 
 from twostep.core.errors import DeadlineExceeded, ServingError
 from twostep.tests.handoff import phases
+from twostep.tests.handoff.gate import PATIENCE_S
 from twostep.tests.handoff.pair import Pair
 from twostep.tests.handoff.phases import TIME_S, A, B, Held
 
@@ -53,7 +54,7 @@ async def test_a_request_ends_in_any_phase_at_once_and_leaves_nothing(phase: Pha
         was_on_p = bool(pair.prefill.legs.of(A))
         await cause(pair)
         # Whatever holds the request still does: both nodes give it up all the same.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while pair.decode.parts.handoffs.find(A) or not all(leg.is_stopped for leg in pair.prefill.legs.of(A)):
                 await pair.router.status()
         held.let_go()

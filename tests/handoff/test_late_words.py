@@ -12,7 +12,7 @@ from twostep.engine.batch import Batch
 from twostep.engine.engine import StepResult
 from twostep.node.handoff_messages import Answer, Done, Failed, LegProgress, Outcome
 from twostep.proto.wire import ticket_from_pb
-from twostep.tests.handoff.gate import Gate
+from twostep.tests.handoff.gate import PATIENCE_S, Gate
 from twostep.tests.handoff.pair import Pair, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, request
 from twostep.tests.handoff.solo import Solo
@@ -173,7 +173,7 @@ async def test_control_is_answered_while_a_step_runs(closed: str) -> None:
         granted = await pair.router.grant(request("a", 100))
         prefill = asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
         await asyncio.to_thread(gates[closed].reached.wait)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             await pair.router.status()
             await pair.router.heartbeat(1, A)
             await pair.router.grant(request("b", 100))

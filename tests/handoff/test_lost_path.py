@@ -15,7 +15,7 @@ from twostep.tests.kv_transfer.faults import FaultyTransport
 
 pytestmark = pytest.mark.processes
 
-CALL_S = 0.05
+CALL_S = 1.0
 
 
 async def stage(pair: Pair, wanted: PeerStage) -> None:

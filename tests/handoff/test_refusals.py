@@ -11,6 +11,7 @@ from twostep.core.errors import (
     DeadlineExceeded,
     FingerprintMismatch,
     InvalidRequest,
+    NodeReplaced,
     PromptTooLong,
     QueueFull,
     StaleLeg,
@@ -24,6 +25,7 @@ from twostep.decode_node.config import DecodeNodeConfig
 from twostep.node.description import Peer, PeerStage
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import node_to_pb
+from twostep.tests.handoff.gate import PATIENCE_S
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
 
@@ -72,7 +74,7 @@ async def test_a_prompt_that_can_never_fit_is_refused_while_others_wait() -> Non
         await pair.router.grant(request("a", 100))
         waiting = pair.router.reserve(request("b", 100))
         await waiting.read()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(PromptTooLong, match=r"200 tokens.*128"):
                 await pair.router.grant(request("c", 200))
         waiting.cancel()
@@ -164,7 +166,7 @@ def outside_the_pool(ticket: pb.Ticket) -> None:
     ("spoil", "error"),
     [
         (expired, TicketExpired),
-        (of_an_earlier_life, StaleLeg),
+        (of_an_earlier_life, NodeReplaced),
         (for_other_tokens, TransferFailed),
         (for_another_request, TransferFailed),
         (for_other_heads, TransferFailed),

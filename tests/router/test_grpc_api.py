@@ -225,18 +225,18 @@ async def test_a_cancelled_call_ends_decoding_too(tmp_path: Path) -> None:
 async def test_the_callers_deadline_is_the_requests(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
         running.d.answer = lambda request, attempt: None  # type: ignore[method-assign]
-        status = await refused(running, pb.GenerateRequest(text="hi"), timeout=0.5)
+        status = await refused(running, pb.GenerateRequest(text="hi"), timeout=2)
         assert status.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert 0.0 < running.d.seen.reserves[0].remaining_s <= 0.5
+        assert 0.0 < running.d.seen.reserves[0].remaining_s <= 2
         await running.d.cancel_seen.wait()
 
 
 async def test_no_deadline_is_longer_than_the_routers(tmp_path: Path) -> None:
-    async with cluster(tmp_path, request_timeout_s=0.3) as running:
+    async with cluster(tmp_path, request_timeout_s=2) as running:
         running.d.answer = lambda request, attempt: None  # type: ignore[method-assign]
         status = await refused(running, pb.GenerateRequest(text="hi"), timeout=20)
         assert status.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert status.details() == "the request was not done after 0.3 s"
+        assert status.details() == "the request was not done after 2 s"
 
 
 async def test_the_request_id_comes_back(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class Fate(enum.StrEnum):
@@ -72,7 +72,10 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """`for_s`: until it goes on, is started anew, or is heard again. `other` is the second process of a broken link."""
+    """`for_s`: until it goes on, is started anew, or is heard again. `other` is the second process of a broken link.
+
+    `process` may be `CALLER` or `CALLED`: an end of the call that the fault waits for.
+    """
 
     act: Act
     process: str
@@ -86,6 +89,7 @@ class NodeFault:
 
 
 Fault = MessageFault | NodeFault
+CALLER, CALLED = "its caller", "whoever it calls"
 
 
 class FaultPlan:
@@ -96,6 +100,7 @@ class FaultPlan:
         self._waiting: dict[tuple[str, int], list[NodeFault]] = {}
         self._begin = begin
         self._counts: Counter[str] = Counter()
+        self.happened: list[Fault] = []
         self.is_open = False
         """Nothing goes wrong, nor is counted, before the nodes know each other."""
         self.at_start: list[NodeFault] = []
@@ -110,14 +115,20 @@ class FaultPlan:
     def open(self) -> None:
         self.is_open = True
         for fault in self.at_start:
-            self._begin(fault)
+            self._happen(fault)
 
-    def meet(self, method: str) -> MessageFault | None:
+    def meet(self, method: str, caller: str = "", called: str = "") -> MessageFault | None:
         """Count one more of `method` and return what it meets."""
         if not self.is_open:
             return None
         self._counts[method] += 1
         key = method, self._counts[method]
         for fault in self._waiting.pop(key, ()):
-            self._begin(fault)
-        return self._messages.get(key)
+            self._happen(replace(fault, process={CALLER: caller, CALLED: called}.get(fault.process, fault.process)))
+        met = self._messages.get(key)
+        self.happened += [met] if met else []
+        return met
+
+    def _happen(self, fault: NodeFault) -> None:
+        self.happened.append(fault)
+        self._begin(fault)

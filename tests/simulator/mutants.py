@@ -19,7 +19,6 @@ from twostep.decode_node.handoff import Handoff
 from twostep.decode_node.legs import Legs as DestinationLegs
 from twostep.decode_node.node import DecodeNode
 from twostep.decode_node.release import Release
-from twostep.decode_node.reservation_queue import ReservationQueue
 from twostep.decode_node.tokens import TokenStreams
 from twostep.decode_node.verification import Verification
 from twostep.engine.kv_cache import HostKVCache
@@ -108,7 +107,7 @@ def writes_straight_into_kv_blocks() -> Patch:
     return all_of(patched(Receiver, __init__=init_with_kv), patched(DecodeNode, _hello_reply=hello_with_kv))
 
 
-@mutant("landing space given back without proof rests before it is lent again")
+@mutant("landing space given back without proof rests before it is lent again", is_rare=True)
 def lends_undrained_landing_at_once() -> Patch:
     give_back = LandingPool.give_back
 
@@ -366,31 +365,3 @@ def takes_a_hung_engine_for_progress() -> Patch:
 @mutant("the requests of a router that is silent for a lease end", is_rare=True)
 def keeps_the_requests_of_dead_routers() -> Patch:
     return patched(Leases, expire=lambda self: {})
-
-
-@mutant("a ticket names the life of the prefill node that it is for", is_rare=True)
-def takes_tickets_of_an_earlier_life() -> Patch:
-    may_begin = LegRecord.may_begin
-
-    def any_life(self: LegRecord, leg: Any, generation: Any) -> bool:
-        return may_begin(self, replace(leg, source=self._node), generation)
-
-    from twostep.prefill_node import node as prefill_node
-
-    require = prefill_node.require_acceptable
-    any_source = patched(
-        prefill_node, require_acceptable=lambda order, node, engine: require(order, order.ticket.leg.source, engine)
-    )
-    return all_of(patched(LegRecord, may_begin=any_life), any_source)
-
-
-@mutant("closing a reservation gives its place in the queue up")
-def keeps_closed_reservations() -> Patch:
-    async def reserve(self: ReservationQueue, order: Any) -> Any:
-        self._require_acceptable(order)
-        handoff = self._enqueue(order)
-        while not (granted := self._granted(handoff, order)):
-            await handoff.changed.wait()
-        yield granted
-
-    return patched(ReservationQueue, reserve=reserve)

@@ -62,8 +62,8 @@ class Network:
     def channel(self, client: Process, address: str) -> "SimChannel":
         return SimChannel(self, client, address)
 
-    def meet(self, method: str) -> MessageFault | None:
-        return self.plan.meet(method) if self.plan else None
+    def meet(self, method: str, caller: str, called: str) -> MessageFault | None:
+        return self.plan.meet(method, caller, called) if self.plan else None
 
     def latency(self) -> float:
         drawn = self._chance.random()
@@ -170,7 +170,7 @@ class Call:
         self.server = server.process if server else None
         self.server_name = address.partition(":")[0]
         self.is_cut = False
-        self.fault = network.meet(self.method)
+        self.fault = network.meet(self.method, client.name, self.server_name)
         self.leg: Any = None
         """What the call is about, noted by whoever watches."""
         self._network = network

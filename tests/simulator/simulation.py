@@ -302,7 +302,7 @@ class Cluster:
 
         Each fault of a call may cost an attempt, so there may be no more of them than a request has attempts.
         """
-        faults, hit = self.scenario.faults, set[str]()
+        faults, hit = self.plan.happened, set[str]()
         for fault in faults:
             if isinstance(fault, NodeFault):
                 hit |= {fault.process, fault.other}
