@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 TYPES := build/types/twostep
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check check-full storm fmt lint types proto proto-check chart chart-check model
+.PHONY: help demo test test-unit check check-full storm fmt lint types proto proto-check wire chart chart-check model
 
 help:
 	@echo 'make demo        start a prefill and a decode node, ask SmolLM2 a question, print the bill'
@@ -56,6 +56,11 @@ proto: $(INSTALLED)
 
 proto-check: $(INSTALLED)
 	PYTHON=$(BIN)/python proto/generate.sh --check
+
+# Freezes what this version says on the wire, for later versions to be held against: at its release, not after.
+wire: $(INSTALLED)
+	$(BIN)/python -m grpc_tools.protoc -Itwostep/proto=proto --include_imports \
+	  --descriptor_set_out=tests/proto/released/$$($(BIN)/python -c 'from importlib.metadata import version; print(version("twostep"))').binpb proto/*.proto
 
 # What the Helm chart and its documentation say about values and configuration, and what it renders.
 chart: $(INSTALLED)

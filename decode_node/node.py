@@ -102,20 +102,9 @@ class DecodeNode:
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s)
         self.control = self._new_control(growth_tokens)
-        handoffs, engine = self.parts.handoffs, self.parts.engine
-        observe_engine(metrics, engine, handoffs.owners)
-        metrics.observe("reservations", "Requests by the state of their handoff.", "state", handoffs.count)
-        metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
+        self.integrity = self._new_integrity()
         self._peer_gauges = PeerGauges(metrics, self.peers.states, transport.path)
-        self.integrity = Integrity(
-            (engine.audit, landing.audit, lambda: audit_owners(engine.requests, handoffs.owners)),
-            lambda: handoffs.is_empty,
-            self.readiness,
-            metrics,
-            clock,
-            pause_s=timers.audit_s,
-        )
-        metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
+        self._publish_gauges()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -230,6 +219,24 @@ class DecodeNode:
             self._idle.set()
         else:
             self._idle.clear()
+
+    def _publish_gauges(self) -> None:
+        metrics, handoffs = self.parts.metrics, self.parts.handoffs
+        observe_engine(metrics, self.parts.engine, handoffs.owners)
+        metrics.observe("reservations", "Requests by the state of their handoff.", "state", handoffs.count)
+        metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
+        metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
+
+    def _new_integrity(self) -> Integrity:
+        engine, handoffs = self.parts.engine, self.parts.handoffs
+        return Integrity(
+            (engine.audit, self.parts.landing.audit, lambda: audit_owners(engine.requests, handoffs.owners)),
+            lambda: handoffs.is_empty,
+            self.readiness,
+            self.parts.metrics,
+            self.parts.clock,
+            pause_s=self.parts.timers.audit_s,
+        )
 
     def _new_control(self, growth_tokens: int) -> NodeControl:
         return NodeControl(

@@ -13,12 +13,14 @@ from twostep.core.memory import MemoryRegion, host_pages
 from twostep.kv_transfer.probe import OutgoingProbe, landed_probe_digest
 from twostep.kv_transfer.transport import PeerLanding, Transport
 
+PATIENCE_S = 20.0
+"""A transport that works takes a small part of this, on a machine that is busy starting others too."""
 NUM_BYTES = 1 << 20
 REST_S = 0.0005
 
 
 def move_some_bytes(
-    open_transport: Callable[[NodeRef], Transport], *, timeout_s: float, clock: Clock = time.monotonic
+    open_transport: Callable[[NodeRef], Transport], *, timeout_s: float = PATIENCE_S, clock: Clock = time.monotonic
 ) -> float:
     """Return the bytes per second that a probe moved; blocks. Raises TransferFailed when it does not arrive in time."""
     sent, landed = _memory(), _memory()

@@ -1,6 +1,6 @@
 """A node's metrics, in a registry of its own: several nodes may live in one process."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -47,32 +47,18 @@ class NodeMetrics:
         self.pair_mismatches = self._count(
             "pair_mismatches", "Requests whose copy at a decode node never matched, by where it was spoiled.", "peer", "cause"
         )
-        self.step_duration = Histogram(
-            "twostep_step_duration_seconds", "Duration of an engine step.", buckets=STEP_BUCKETS, registry=self.registry
+        self.step_duration = self._measure("step_duration_seconds", "Duration of an engine step.", STEP_BUCKETS)
+        self.reserve_seconds = self._measure(
+            "reserve_seconds", "From a reservation's arrival to its grant, queueing included.", STEP_BUCKETS
         )
-        self.reserve_seconds = Histogram(
-            "twostep_reserve_seconds",
-            "From a reservation's arrival to its grant, queueing included.",
-            buckets=STEP_BUCKETS,
-            registry=self.registry,
+        self.handoff_bandwidth = self._measure(
+            "handoff_bytes_per_second", "Bytes of a handoff by the time with a write in flight.", BANDWIDTH_BUCKETS
         )
-        self.handoff_bandwidth = Histogram(
-            "twostep_handoff_bytes_per_second",
-            "Bytes of a handoff by the time with a write in flight.",
-            buckets=BANDWIDTH_BUCKETS,
-            registry=self.registry,
+        self.hidden_share = self._measure(
+            "hidden_share", "Share of a handoff's bytes that were copied in before its prefill ended.", SHARE_BUCKETS
         )
-        self.hidden_share = Histogram(
-            "twostep_hidden_share",
-            "Share of a handoff's bytes that were copied in before its prefill ended.",
-            buckets=SHARE_BUCKETS,
-            registry=self.registry,
-        )
-        self.cancel_to_free = Histogram(
-            "twostep_cancel_to_free_seconds",
-            "From a request's cancellation to its last block free.",
-            buckets=FREE_BUCKETS,
-            registry=self.registry,
+        self.cancel_to_free = self._measure(
+            "cancel_to_free_seconds", "From a request's cancellation to its last block free.", FREE_BUCKETS
         )
 
     def count_attempt(self, number: int) -> None:
@@ -89,6 +75,9 @@ class NodeMetrics:
 
     def _count(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(f"twostep_{name}", help_text, labels, registry=self.registry)
+
+    def _measure(self, name: str, help_text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(f"twostep_{name}", help_text, buckets=buckets, registry=self.registry)
 
 
 class _Gauges(Collector):

@@ -115,14 +115,14 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) ->
     if fabric is not None and config.transport == "local":
         return LocalTransport(fabric, node)
     keep_to_interface_of(advertised_host(config))
-    _require_that_bytes_move(config)
+    _require_that_bytes_move()
     return NixlTransport(node)
 
 
-def _require_that_bytes_move(config: NodeConfig) -> None:
+def _require_that_bytes_move() -> None:
     """What does not even move bytes on one machine would fail every handshake; a node that is ready has proved this much."""
     try:
-        bytes_per_s = move_some_bytes(NixlTransport, timeout_s=config.timers.handshake_s)
+        bytes_per_s = move_some_bytes(NixlTransport)
     except TransferFailed as cause:
         raise ConfigError(f"transport: {cause.message}: check UCX_TLS and UCX_NET_DEVICES") from cause
     logger.info("the transport moves bytes", extra={"bytes_per_s": round(bytes_per_s)})

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,7 @@ async def listening(
         await server.stop(STOP_GRACE_S)
         await asyncio.to_thread(page.close)
         beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await beating
+        await asyncio.wait({beating})
 
 
 def _bind(server: grpc.aio.Server, config: NodeConfig, security: Security) -> int:

@@ -107,19 +107,10 @@ class PrefillNode:
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
-        observe_engine(metrics, engine, self.legs.owners)
-        metrics.observe("legs", "Legs by phase.", "phase", self.legs.count)
-        self._peer_gauges = PeerGauges(metrics, peers.states, transport.path)
-        self.integrity = Integrity(
-            (engine.audit, lambda: audit_owners(engine.requests, self.legs.owners)),
-            lambda: not self.legs.owners(),
-            self.readiness,
-            metrics,
-            clock,
-            pause_s=timers.audit_s,
-        )
-        metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(self.legs.waiting))
+        self.integrity = self._new_integrity()
         self.control = self._new_control()
+        self._peer_gauges = PeerGauges(metrics, peers.states, transport.path)
+        self._publish_gauges()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -183,6 +174,23 @@ class PrefillNode:
         self._peer_gauges.refresh()
         self.integrity.watch()
         self.legs.advance()
+
+    def _publish_gauges(self) -> None:
+        metrics, legs = self.parts.metrics, self.legs
+        observe_engine(metrics, self.parts.engine, legs.owners)
+        metrics.observe("legs", "Legs by phase.", "phase", legs.count)
+        metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(legs.waiting))
+
+    def _new_integrity(self) -> Integrity:
+        engine, legs = self.parts.engine, self.legs
+        return Integrity(
+            (engine.audit, lambda: audit_owners(engine.requests, legs.owners)),
+            lambda: not legs.owners(),
+            self.readiness,
+            self.parts.metrics,
+            self.parts.clock,
+            pause_s=self.parts.timers.audit_s,
+        )
 
     def _new_control(self) -> NodeControl:
         return NodeControl(

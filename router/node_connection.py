@@ -18,6 +18,8 @@ from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
 log = logging.getLogger(__name__)
 
 UNSETTLED_BEAT_S = 0.2
+REST_S = 0.02
+"""Between two heartbeats at least, so that many changes at once, as when a large cluster is met, are told in one."""
 REOPEN_S = 0.1
 PEERS_LEASES = 4
 SETTLED = frozenset({"proven", "failed", "suspended"})
@@ -43,6 +45,7 @@ class NodeConnection:
         *,
         clock: Clock,
         on_change: Callable[[], None],
+        on_met: Callable[[], None],
     ) -> None:
         self.client = client
         self.member = member
@@ -56,6 +59,7 @@ class NodeConnection:
         self._peers = peers
         self._clock = clock
         self._on_change = on_change
+        self._on_met = on_met
         self._news = asyncio.Event()
         self._sequence = 0
         self._requests: dict[RequestId, LiveRequest] = {}
@@ -148,6 +152,7 @@ class NodeConnection:
             await self._until_next_beat()
 
     async def _until_next_beat(self) -> None:
+        await asyncio.sleep(min(REST_S, self._config.heartbeat_s))
         pause_s = self._config.heartbeat_s if self._is_settled() else min(UNSETTLED_BEAT_S, self._config.heartbeat_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
@@ -155,7 +160,7 @@ class NodeConnection:
         self._news.clear()
 
     def wake(self) -> None:
-        """Send the next heartbeat now: something has changed, here or at a peer."""
+        """Send the next heartbeat soon: something has changed, here or at a peer."""
         self._news.set()
 
     async def _beat(self) -> None:
@@ -184,7 +189,7 @@ class NodeConnection:
         is_new = self.description is None or self.description.ref != description.ref
         self.description = description
         if is_new:
-            self._on_change()
+            self._on_met()
 
     def _hear(self, beat: Beat, listed: frozenset[RequestId]) -> None:
         _log_lost_pairs(self.status, beat.status)
@@ -215,7 +220,7 @@ class NodeConnection:
         if not self.is_ready or self.status is None:
             return False
         states = self.status.peers
-        return all(peer.ref in states and states[peer.ref].state in SETTLED for peer in self._peers())
+        return all(peer.ref in states and states[peer.ref].state in SETTLED for peer in self._told[0])
 
     async def _keep_streaming(self) -> None:
         while True:

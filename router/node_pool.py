@@ -106,7 +106,8 @@ class NodePool:
             self._config,
             lambda: self._peers_of(member),
             clock=self._clock,
-            on_change=lambda: self._note_change(member),
+            on_change=self._changed.set,
+            on_met=lambda: self._introduce(member),
         )
         self._nodes[member] = node
         self._peering.add(member)
@@ -130,7 +131,8 @@ class NodePool:
             [node.view() for node in self._of("decode") if node.is_ready],
         )
 
-    def _note_change(self, member: Member) -> None:
+    def _introduce(self, member: Member) -> None:
+        """Tell those who should know a node that it is there, or lives anew, and it of them."""
         self._changed.set()
         self._nodes[member].wake()
         for peer in self._peering.peers_of(member):

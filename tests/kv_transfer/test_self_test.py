@@ -29,12 +29,12 @@ class Lying(LocalTransport):
 
 def test_bytes_move_within_one_process() -> None:
     fabric = LocalFabric()
-    assert move_some_bytes(lambda node: LocalTransport(fabric, node), timeout_s=5) > 0
+    assert move_some_bytes(lambda node: LocalTransport(fabric, node)) > 0
 
 
 @pytest.mark.processes
 def test_bytes_move_over_nixl() -> None:
-    assert move_some_bytes(NixlTransport, timeout_s=10) > 0
+    assert move_some_bytes(NixlTransport) > 0
 
 
 @pytest.mark.parametrize("transport", [Stuck, Lying])
