@@ -25,8 +25,8 @@ void part_linear(const Number* x, int64_t rows, int64_t num_in, const Number* we
   Arena arena;
   Linear<Type> linear = pack<Type>(team, arena, weights, bias, num_out, num_in);
   Rows<Type> from = rows_of(x, rows, num_in);
-  team.run([&](int) {
-    project(team, from, {&linear}, [&](int64_t row, int count, int64_t panel, auto& sums) {
+  team.run([&](Team::Member me) {
+    project(me, from, {&linear}, [&](int64_t row, int count, int64_t panel, auto& sums) {
       for (int r = 0; r < count; r++)
         for (int64_t c = 0; c < PANEL && panel * PANEL + c < num_out; c++)
           out[(row + r) * num_out + panel * PANEL + c] = sums[0][r * PANEL + c];

@@ -90,7 +90,7 @@ struct Linear {
   const uint32_t* panel(int64_t index) const { return packed + index * steps * PANEL; }
 
   // Multiplies the `tile`th tile of rows by a panel. A lone tile streams through memory, a little ahead of itself. Where there
-  // are more, they bring the panel that this thread is likely to take next, each a third of it, behind their own work.
+  // are more, they bring the next panel, each a third of it, behind their own work.
   void multiply(int rows, int64_t index, const uint32_t* x, int64_t stride, float* sums, int64_t tile, bool is_alone) const {
     constexpr int AHEAD = 2048;  // words: 8 KiB
     const uint32_t* weights = panel(index);
@@ -110,8 +110,8 @@ Linear<T> pack(Team& team, Arena& arena, const void* weights, const float* bias,
   linear.bias = allocate<float>(linear.panels() * PANEL);
   if (bias) memcpy(linear.bias.get(), bias, num_out * sizeof(float));
   auto* numbers = static_cast<const typename T::Number*>(weights);
-  team.run([&](int) {
-    team.each(linear.panels(), [&](int64_t panel) {
+  team.run([&](Team::Member me) {
+    me.share(linear.panels(), [&](int64_t panel) {
       for (int64_t column = 0; column < PANEL && panel * PANEL + column < num_out; column++) {
         const auto* row = numbers + (panel * PANEL + column) * num_in;
         uint32_t* to = linear.packed + panel * linear.steps * PANEL + column;
@@ -127,21 +127,22 @@ Linear<T> pack(Team& team, Arena& arena, const void* weights, const float* bias,
   return linear;
 }
 
-// How many rows one task takes: enough of them that a panel is worth its way, few enough that they stay in a core's cache.
-inline int64_t rows_at_once(int64_t steps) {
+// How many rows one task takes: enough of them that a panel is worth its way, few enough that they stay in a core's cache, and
+// about as many as the other tasks take.
+inline int64_t rows_at_once(int64_t rows, int64_t steps) {
   constexpr int64_t CACHED = 96 << 10;  // words
-  int64_t rows = CACHED / steps / TILE_ROWS * TILE_ROWS;
-  return rows < 8 * TILE_ROWS ? 8 * TILE_ROWS : rows;
+  int64_t most = std::max<int64_t>(8 * TILE_ROWS, CACHED / steps);
+  return whole(parts(rows, parts(rows, most)), TILE_ROWS);
 }
 
-// Called by each member: multiplies `x`, rows of numbers as in `Rows`, by `layers`, all of one shape, panel by panel. `finish(first row, rows,
-// panel, sums)` gets the tiles [layer][row][PANEL] as they come.
+// Called by each member: multiplies `x` by `layers`, all of one shape, panel by panel. `finish(first row, rows, panel, sums)` gets
+// the tiles [layer][row][PANEL] as they come.
 template <class T, int N, class Finish>
-void project(Team& team, const Rows<T>& x, const Linear<T>* const (&layers)[N], const Finish& finish) {
-  int64_t rows = x.count, stride = x.stride / T::PER_WORD;
-  int64_t steps = layers[0]->steps, at_once = rows_at_once(steps), panels = layers[0]->panels();
-  team.each(parts(rows, at_once) * panels, [&](int64_t task) {
-    int64_t panel = task % panels, first = task / panels * at_once, end = std::min(rows, first + at_once);
+void project(const Team::Member& me, const Rows<T>& x, const Linear<T>* const (&layers)[N], const Finish& finish) {
+  if (!x.count) return;
+  int64_t stride = x.stride / T::PER_WORD, at_once = rows_at_once(x.count, layers[0]->steps), panels = layers[0]->panels();
+  auto work = [&](int64_t task) {
+    int64_t panel = task % panels, first = task / panels * at_once, end = std::min(x.count, first + at_once);
     for (int64_t row = first; row < end; row += TILE_ROWS) {
       int count = std::min<int64_t>(TILE_ROWS, end - row);
       alignas(64) float sums[N][TILE_ROWS * PANEL];
@@ -153,5 +154,7 @@ void project(Team& team, const Rows<T>& x, const Linear<T>* const (&layers)[N], 
       }
       finish(row, count, panel, sums);
     }
-  });
+  };
+  // Few rows wait for memory, which comes fastest in one stream for each thread.
+  x.count <= at_once ? me.share(panels, work) : me.each(parts(x.count, at_once) * panels, work);
 }

@@ -79,20 +79,20 @@ class Decoder {
     for (auto* rows : {&hidden_, &branch_, &qkv_}) rows->resize(num_rows);
     for (auto* rows : {&normed_, &queries_, &attended_, &inner_}) rows->resize(num_rows);
     for (Rope& rope : ropes_) rope.angles.resize(num_rows * 2 * rope.half());
-    team_.run([&](int) { team_.each(num_rows, [&](int64_t row) { embed(step.tokens[row], row), turn(row); }); });
+    team_.run([&](Team::Member me) { me.share(num_rows, [&](int64_t row) { embed(step.tokens[row], row), turn(row); }); });
   }
 
   void run_layers(int64_t first, int64_t end) {
-    team_.run([&](int member) {
-      for (int64_t layer = first; layer < end; layer++) run_layer(layers_[layer], pool(layer), member);
+    team_.run([&](Team::Member me) {
+      for (int64_t layer = first; layer < end; layer++) run_layer(me, layers_[layer], pool(layer));
     });
   }
 
   void logits(const int32_t* rows, int64_t count, float* out) {
     normed_.resize(count);
-    team_.run([&](int) {
-      team_.each(count, [&](int64_t i) { normalise<T>(final_norm_.get(), hidden_[rows[i]], spec_.dim, normed_[i]); });
-      project(team_, normed_, {&head_}, [&](int64_t row, int num, int64_t panel, auto& sums) {
+    team_.run([&](Team::Member me) {
+      me.share(count, [&](int64_t i) { normalise<T>(final_norm_.get(), hidden_[rows[i]], spec_.dim, normed_[i]); });
+      project(me, normed_, {&head_}, [&](int64_t row, int num, int64_t panel, auto& sums) {
         int64_t first = panel * PANEL, columns = std::min<int64_t>(PANEL, spec_.vocab_size - first);
         for (int r = 0; r < num; r++) {
           float* to = out + (row + r) * spec_.vocab_size + first;
@@ -158,42 +158,42 @@ class Decoder {
     }
   }
 
-  void run_layer(const Layer<T>& layer, const Pool<T>& pool, int member) {
-    normalise_all(layer.attention_in);
-    project(team_, normed_, {&layer.qkv}, [&](int64_t row, int num, int64_t panel, auto& sums) {
+  void run_layer(Team::Member me, const Layer<T>& layer, const Pool<T>& pool) {
+    normalise_all(me, layer.attention_in);
+    project(me, normed_, {&layer.qkv}, [&](int64_t row, int num, int64_t panel, auto& sums) {
       place(qkv_, row, num, panel, [&](const float*, int at) { return load<Floats>(sums[0] + at); });
     });
-    team_.each(qkv_.count, [&](int64_t row) { rotate_and_store(layer, pool, row); });
-    team_.each(attention_tasks_.size(), [&](int64_t task) {
+    me.share(qkv_.count, [&](int64_t row) { rotate_and_store(layer, pool, row); });
+    me.each(attention_tasks_.size(), [&](int64_t task) {
       int64_t next = task + team_.size();
       const AttentionTask* then = next < (int64_t)attention_tasks_.size() ? &attention_tasks_[next] : nullptr;
-      attention_[member].attend(attention_tasks_[task], then, pool, layer.scoring, queries_, attended_);
+      attention_[me.number].attend(attention_tasks_[task], then, pool, layer.scoring, queries_, attended_);
     });
-    add(layer.out, attended_, layer.attention_out);
-    normalise_all(layer.mlp_in);
-    project(team_, normed_, {&layer.gate, &layer.up}, [&](int64_t row, int num, int64_t panel, auto& sums) {
+    add(me, layer.out, attended_, layer.attention_out);
+    normalise_all(me, layer.mlp_in);
+    project(me, normed_, {&layer.gate, &layer.up}, [&](int64_t row, int num, int64_t panel, auto& sums) {
       place(inner_, row, num, panel, [&](const Number*, int at) {
         return activate(layer.activation, load<Floats>(sums[0] + at)) * load<Floats>(sums[1] + at);
       });
     });
-    add(layer.down, inner_, layer.mlp_out);
+    add(me, layer.down, inner_, layer.mlp_out);
   }
 
-  void normalise_all(const OwnNorm& norm) {
-    team_.each(hidden_.count, [&](int64_t row) { normalise<T>(norm.get(), hidden_[row], spec_.dim, normed_[row]); });
+  void normalise_all(Team::Member me, const OwnNorm& norm) {
+    me.share(hidden_.count, [&](int64_t row) { normalise<T>(norm.get(), hidden_[row], spec_.dim, normed_[row]); });
   }
 
   // Adds what `linear` makes of `x`, normalised where there is a norm for it, to what goes by.
-  void add(const Linear<T>& linear, const Rows<T>& x, const OwnNorm& norm) {
+  void add(Team::Member me, const Linear<T>& linear, const Rows<T>& x, const OwnNorm& norm) {
     Rows<Float32>& to = norm.get() ? branch_ : hidden_;
-    project(team_, x, {&linear}, [&](int64_t row, int num, int64_t panel, auto& sums) {
+    project(me, x, {&linear}, [&](int64_t row, int num, int64_t panel, auto& sums) {
       place(to, row, num, panel, [&](const float* there, int at) {
         Floats sum = load<Floats>(sums[0] + at);
         return norm.get() ? sum : load<Floats>(there) + sum;
       });
     });
     if (!norm.get()) return;
-    team_.each(hidden_.count, [&](int64_t row) {
+    me.share(hidden_.count, [&](int64_t row) {
       normalise<Float32>(norm.get(), branch_[row], spec_.dim, branch_[row]);
       for (int64_t i = 0; i < spec_.dim; i++) hidden_[row][i] += branch_[row][i];
     });

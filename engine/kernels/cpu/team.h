@@ -9,7 +9,7 @@
 class Team {
  public:
   explicit Team(int size) : size_(size) {
-    for (int member = 1; member < size; member++) threads_.emplace_back([this, member] { serve(member); });
+    for (int number = 1; number < size; number++) threads_.emplace_back([this, number] { serve(number); });
   }
 
   ~Team() {
@@ -20,32 +20,46 @@ class Team {
 
   int size() const { return size_; }
 
+  // One thread of a job. What all members call comes back when all are done.
+  struct Member {
+    Team& team;
+    int number;
+
+    // Calls `work(task)` once for each of `count` tasks, by whoever is free: for tasks of unequal length.
+    template <class Work>
+    void each(int64_t count, const Work& work) const {
+      for (int64_t task; (task = team.next_task_.fetch_add(1, std::memory_order_relaxed)) < count;) work(task);
+      team.meet();
+    }
+
+    // The same, each member a run of neighbours: for tasks that are short, or read memory one after another.
+    template <class Work>
+    void share(int64_t count, const Work& work) const {
+      int64_t end = count * (number + 1) / team.size_;
+      for (int64_t task = count * number / team.size_; task < end; task++) work(task);
+      team.meet();
+    }
+  };
+
   // Calls `job(member)` on every thread, the caller's among them, and returns when all have returned.
   template <class Job>
   void run(const Job& job) {
-    call_ = [](const void* job, int member) { (*static_cast<const Job*>(job))(member); };
+    call_ = [](const void* job, Team& team, int number) { (*static_cast<const Job*>(job))(Member{team, number}); };
     job_ = &job;
     announce();
-    job(0);
-    meet();
-  }
-
-  // Inside a job, called by every member: calls `work(task)` once for each of `count` tasks, and returns when all are done.
-  template <class Work>
-  void each(int64_t count, const Work& work) {
-    for (int64_t task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < count;) work(task);
+    job(Member{*this, 0});
     meet();
   }
 
  private:
   static constexpr int SPINS = 2000;
 
-  void serve(int member) {
+  void serve(int number) {
     for (uint32_t seen = 0;;) {
       await(announced_, seen);
       seen++;
       if (ended_) return;
-      call_(job_, member);
+      call_(job_, *this, number);
       meet();
     }
   }
@@ -76,7 +90,7 @@ class Team {
 
   const int size_;
   std::vector<std::thread> threads_;
-  void (*call_)(const void*, int) = nullptr;
+  void (*call_)(const void*, Team&, int) = nullptr;
   const void* job_ = nullptr;
   std::atomic<bool> ended_{false};
   alignas(64) std::atomic<uint32_t> announced_{0};
