@@ -1,6 +1,6 @@
 """A decode step of SmolLM2 in bfloat16 on all cores, at two contexts and three batch sizes, and how fast it reads weights."""
 
-from twostep.benchmarks.cpu_rows.one_engine import OneEngine, read_bytes_per_s
+from twostep.benchmarks.cpu_rows.one_engine import NUM_STEPS, OneEngine, read_bytes_per_s
 from twostep.benchmarks.cpu_rows.vllm_peer import VllmPeer, vllm_peer
 from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort, alternate, repeat
@@ -21,16 +21,18 @@ async def measure(effort: Effort) -> Outcomes:
 
 async def _step(engine: OneEngine, peer: VllmPeer | None, context: int, batch: int, effort: Effort) -> Measured:
     async def ours() -> float:
-        return engine.decode_step_ms(engine.prompts(batch, context))
+        return engine.decode_step_ms(context, batch)
 
-    if peer is None:
-        return await repeat(ours, effort.rounds)
-    return await alternate(ours, lambda: peer.decode_step_ms(engine.prompts(batch, context)), effort.rounds)
+    async def theirs(peer: VllmPeer) -> float:
+        long_s = await peer.generate_s(engine.prompts(batch, context), NUM_STEPS + 1)
+        return 1e3 * (long_s - await peer.generate_s(engine.prompts(batch, context), 1)) / NUM_STEPS
+
+    return await (repeat(ours, effort.rounds) if peer is None else alternate(ours, lambda: theirs(peer), effort.rounds))
 
 
 async def _weights(engine: OneEngine, effort: Effort) -> Measured:
     async def ours() -> float:
-        return WEIGHT_BYTES / 1e6 / engine.decode_step_ms(engine.prompts(1, 64))
+        return WEIGHT_BYTES / 1e6 / engine.decode_step_ms(64, 1)
 
     async def limit() -> float:
         return read_bytes_per_s() / 1e9

@@ -21,7 +21,7 @@ async def measure(effort: Effort) -> Outcomes:
 
 async def _speed(engine: OneEngine, peer: VllmPeer | None, num_tokens: int, effort: Effort) -> Measured:
     async def ours() -> float:
-        return num_tokens / engine.prefill_s(engine.prompts(1, num_tokens)[0])
+        return num_tokens / engine.generate_s(engine.prompts(1, num_tokens), 1)
 
     async def theirs(peer: VllmPeer) -> float:
         return num_tokens / await peer.generate_s(engine.prompts(1, num_tokens), 1)
@@ -31,7 +31,7 @@ async def _speed(engine: OneEngine, peer: VllmPeer | None, num_tokens: int, effo
 
 async def _arithmetic(engine: OneEngine, effort: Effort) -> Measured:
     async def ours() -> float:
-        return 2 * 512 * LAYER_PARAMETERS / 1e12 / engine.prefill_s(engine.prompts(1, 512)[0])
+        return 2 * 512 * LAYER_PARAMETERS / 1e12 / engine.generate_s(engine.prompts(1, 512), 1)
 
     async def limit() -> float:
         return gemm_flops() / 1e12

@@ -29,4 +29,4 @@ START = Measurement((START_ROW,), measure)
 
 if __name__ == "__main__":
     engine = OneEngine()
-    engine.prefill_s(engine.prompts(1, 32)[0])
+    engine.generate_s(engine.prompts(1, 32), 1)

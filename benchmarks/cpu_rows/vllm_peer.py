@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from twostep.benchmarks.cpu_rows.one_engine import NUM_STEPS, NUM_THREADS
+from twostep.benchmarks.cpu_rows.one_engine import NUM_THREADS
 from twostep.cli.model_store.catalogue import find_model
 
 VARIABLE = "TWOSTEP_VLLM_PYTHON"
@@ -21,10 +21,6 @@ TOOK = "took "
 class VllmPeer:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-
-    async def decode_step_ms(self, prompts: Sequence[Sequence[int]]) -> float:
-        long_s = await self.generate_s(prompts, NUM_STEPS + 1)
-        return 1e3 * (long_s - await self.generate_s(prompts, 1)) / NUM_STEPS
 
     async def generate_s(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
         """Return how long it takes to generate `num_tokens` for each of `prompts`. Raises ConnectionError when it has ended."""
