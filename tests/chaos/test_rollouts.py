@@ -13,7 +13,7 @@ from twostep.cli.node_client import fetch_load
 from twostep.engine.fake_runner import FakeModel
 from twostep.tests.chaos.pods import Pods, pods
 from twostep.tests.chaos.questions import Question, undisturbed
-from twostep.tests.chaos.streams import Stream
+from twostep.tests.chaos.streams import Stream, heard
 
 pytestmark = pytest.mark.processes
 
@@ -80,6 +80,9 @@ async def test_a_rollout_of_the_routers_loses_nothing(tmp_path: Path) -> None:
         to = {"now": 0}
         async with here.under_load(routers=to) as streams:
             to["now"] = await here.start_router()
+            # Who has chosen the old router has reached it.
+            for stream in tuple(streams):
+                await heard(stream, 1)
             here.routers[0].ask_to_stop()
             assert await here.routers[0].ended(within_s=30) == 0
         assert lost(streams) == []
