@@ -1,6 +1,7 @@
 """Memory as a transport sees it: an address range on the host or on a device; and where that on the host comes from."""
 
 import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +25,15 @@ class MemoryRegion:
 
 
 def host_pages(num_bytes: int, key: str) -> mmap.mmap:
-    """Return zeroed, page-aligned memory. Raises ConfigError, naming the `key` that asks for it, when it cannot be had."""
-    return _map(num_bytes, mmap.MAP_SHARED, key)
+    """Return zeroed, page-aligned memory, on huge pages where the system grants them.
+
+    Raises ConfigError, naming the `key` that asks for it, when it cannot be had.
+    """
+    pages = _map(num_bytes, mmap.MAP_PRIVATE, key)
+    # Blocks are read in any order: with small pages, attention would wait for their translations most of the time.
+    with suppress(OSError, AttributeError):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
 
 
 def touched_host_pages(num_bytes: int, key: str) -> mmap.mmap:

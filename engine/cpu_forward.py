@@ -31,6 +31,7 @@ class CpuForward:
         self._kv = kv
         self._embedding = model.embed_tokens.weight
         self._vocab_size, self._num_layers, self._layer_group = model.facts.vocab_size, model.facts.num_layers, layer_group
+        self._logits = torch.empty((0, self._vocab_size))
         specs = Specs()
         self._model = self._library.create(ctypes.byref(specs.model(model, kv, num_threads=num_threads)))
         if not self._model:
@@ -58,7 +59,10 @@ class CpuForward:
             on_layers(layers)
         ends = accumulate(len(chunk.tokens) for chunk in batch.chunks)
         rows = np.array([end - 1 for end, chunk in zip(ends, batch.chunks, strict=True) if chunk.draw], dtype=np.int32)
-        logits = torch.empty((len(rows), self._vocab_size))
+        # Fresh memory for each step would cost more than the writing: the system zeroes every page of it.
+        if len(rows) > len(self._logits):
+            self._logits = torch.empty((len(rows), self._vocab_size))
+        logits = self._logits[: len(rows)]
         self._library.logits(self._model, rows.ctypes.data, len(rows), logits.data_ptr())
         return logits
 

@@ -57,12 +57,12 @@ class TorchRunner:
 
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
         draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
-        drawn = iter(draw_tokens(self.logits(batch, on_layers), draws))
+        drawn = iter(draw_tokens(self._forward.logits(batch, on_layers), draws))
         return [next(drawn) if chunk.draw else None for chunk in batch.chunks]
 
     def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
         """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner.run`."""
-        return self._forward.logits(batch, on_layers)
+        return self._forward.logits(batch, on_layers).clone()
 
 
 def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFault]:

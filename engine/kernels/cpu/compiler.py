@@ -25,15 +25,15 @@ COMPILE_LIMIT_S = 300.0
 log = logging.getLogger(__name__)
 
 
-def compiled_kernels(instructions: InstructionSet, dtype: str, cache: Path) -> Path:
-    """Return the library for `dtype`, compiled now unless it lies in `cache`. Raises ConfigError, in one
+def compiled_kernels(instructions: InstructionSet, dtype: str, cache: Path, source: Path = SOURCES / "abi.cpp") -> Path:
+    """Return the library that `source` makes for `dtype`, compiled now unless it lies in `cache`. Raises ConfigError, in one
     line, when they cannot be had here.
 
     Several processes may do this at once: what is renamed into place is whole, and the same from each of them.
     """
     compiler, version = _compiler()
-    command = (compiler, *FLAGS, *instructions.compiler_flags, f"-DTWOSTEP_TYPE={TYPES[dtype]}")
-    library = cache / f"{instructions.name}-{dtype}-{_name_of(command, version)}.so"
+    command = (compiler, *FLAGS, *instructions.compiler_flags, f"-I{SOURCES}", f"-DTWOSTEP_TYPE={TYPES[dtype]}", str(source))
+    library = cache / f"{instructions.name}-{dtype}-{_name_of(command, version, source)}.so"
     if not library.is_file():
         _compile(command, library)
     return library
@@ -48,10 +48,10 @@ def _compiler() -> tuple[str, str]:
     return found, _run((found, "--version"))
 
 
-def _name_of(command: tuple[str, ...], version: str) -> str:
+def _name_of(command: tuple[str, ...], version: str, source: Path) -> str:
     digest = hashlib.sha256(repr((command, version)).encode())
-    for source in sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")]):
-        digest.update(source.read_bytes())
+    for file in (source, *sorted(SOURCES.glob("*.h"))):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:32]
 
 
@@ -62,7 +62,7 @@ def _compile(command: tuple[str, ...], library: Path) -> None:
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             built = Path(folder) / library.name
-            _run((*command, str(SOURCES / "abi.cpp"), "-o", str(built)))
+            _run((*command, "-o", str(built)))
             built.rename(library)
     except OSError as cause:
         raise ConfigError(f"the CPU kernels cannot be kept in {library.parent}: {cause.strerror}") from cause

@@ -3,54 +3,29 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
-#include <sys/mman.h>
 
+#include "memory.h"
 #include "team.h"
 #include "vectors.h"
 
 constexpr int PANEL = TILE_VECTORS * LANES;
 
-struct Release {
-  void operator()(void* memory) const { free(memory); }
-};
-template <class N>
-using Memory = std::unique_ptr<N[], Release>;
-
-// Zeroed, on huge pages where the system grants them.
-template <class N>
-Memory<N> allocate(size_t count) {
-  constexpr size_t HUGE_PAGE = 2 << 20;
-  size_t bytes = count * sizeof(N), page = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
-  bytes = (bytes + page - 1) / page * page + (bytes ? 0 : page);
-  void* memory = aligned_alloc(page, bytes);
-  if (!memory) throw std::bad_alloc();
-#if defined(__linux__)
-  if (page == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-  memset(memory, 0, bytes);
-  return Memory<N>(static_cast<N*>(memory));
-}
-
 inline int64_t parts(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 inline int64_t whole(int64_t count, int64_t size) { return parts(count, size) * size; }
 
-// c[R][V * LANES] (plus what is there, where ADD) = a[R][steps] times b[steps][V * LANES]; strides in words.
-template <class T, int R, int V, bool ADD, bool FETCH>
-void tile(const uint32_t* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps, float* c, int64_t c_stride) {
-  constexpr int AHEAD = 1024;  // words: 4 KiB
+// c[R][V * LANES] (plus what is there, where ADD) = a[R][steps] times b[steps][V * LANES]; strides in words. Meanwhile FETCH
+// vectors from `wanted` on are brought nearer in each step.
+template <class T, int R, int V, bool ADD, int FETCH>
+void tile(const uint32_t* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps, float* c, int64_t c_stride,
+          const uint32_t* wanted) {
   Floats sums[R][V];
   for (int r = 0; r < R; r++)
     for (int v = 0; v < V; v++) sums[r][v] = ADD ? load<Floats>(c + r * c_stride + v * LANES) : Floats{};
   for (int64_t step = 0; step < steps; step++, b += b_stride) {
     Words columns[V];
-    for (int v = 0; v < V; v++) {
-      columns[v] = load<Words>(b + v * LANES);
-      if (FETCH) __builtin_prefetch(b + AHEAD + v * LANES);
-    }
+    for (int v = 0; v < V; v++) columns[v] = load<Words>(b + v * LANES);
+    for (int f = 0; f < FETCH; f++, wanted += LANES) __builtin_prefetch(wanted);
     for (int r = 0; r < R; r++) {
       Words row = all(a[r * a_stride + step]);
       for (int v = 0; v < V; v++) sums[r][v] = T::dot(row, columns[v], sums[r][v]);
@@ -60,15 +35,15 @@ void tile(const uint32_t* a, int64_t a_stride, const uint32_t* b, int64_t b_stri
     for (int v = 0; v < V; v++) store(c + r * c_stride + v * LANES, sums[r][v]);
 }
 
-typedef void (*Tile)(const uint32_t*, int64_t, const uint32_t*, int64_t, int64_t, float*, int64_t);
+typedef void (*Tile)(const uint32_t*, int64_t, const uint32_t*, int64_t, int64_t, float*, int64_t, const uint32_t*);
 
-template <class T, int V, bool ADD, bool FETCH, int... R>
+template <class T, int V, bool ADD, int FETCH, int... R>
 Tile tile_of(int rows, std::integer_sequence<int, R...>) {
   static constexpr Tile tiles[] = {tile<T, R + 1, V, ADD, FETCH>...};
   return tiles[rows - 1];
 }
 
-template <class T, int V, bool ADD, bool FETCH>
+template <class T, int V, bool ADD, int FETCH>
 Tile tile_of(int rows) {
   return tile_of<T, V, ADD, FETCH>(rows, std::make_integer_sequence<int, TILE_ROWS>());
 }
@@ -77,10 +52,12 @@ Tile tile_of(int rows) {
 template <class T, bool ADD>
 void multiply(int rows, int vectors, const uint32_t* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps,
               float* c, int64_t c_stride) {
-  for (; vectors >= TILE_VECTORS; vectors -= TILE_VECTORS, b += PANEL, c += PANEL)
-    tile_of<T, TILE_VECTORS, ADD, false>(rows)(a, a_stride, b, b_stride, steps, c, c_stride);
-  if (vectors == 2) tile_of<T, 2, ADD, false>(rows)(a, a_stride, b, b_stride, steps, c, c_stride);
-  if (vectors == 1) tile_of<T, 1, ADD, false>(rows)(a, a_stride, b, b_stride, steps, c, c_stride);
+  // Four are better two and two than three and one, whose sums are too few to keep the multipliers busy.
+  for (; vectors == 3 || vectors > 4; vectors -= 3, b += 3 * LANES, c += 3 * LANES)
+    tile_of<T, 3, ADD, 0>(rows)(a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
+  for (; vectors >= 2; vectors -= 2, b += 2 * LANES, c += 2 * LANES)
+    tile_of<T, 2, ADD, 0>(rows)(a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
+  if (vectors) tile_of<T, 1, ADD, 0>(rows)(a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
 }
 
 // `count` rows of `size` numbers each, padded with zeros to whole vectors.
@@ -106,28 +83,38 @@ struct Rows {
 template <class T>
 struct Linear {
   int64_t num_in = 0, num_out = 0, steps = 0;
-  Memory<uint32_t> packed;
+  uint32_t* packed = nullptr;
   Memory<float> bias;
 
   int64_t panels() const { return parts(num_out, PANEL); }
-  const uint32_t* panel(int64_t index) const { return packed.get() + index * steps * PANEL; }
+  const uint32_t* panel(int64_t index) const { return packed + index * steps * PANEL; }
+
+  // Multiplies the `tile`th tile of rows by a panel. A lone tile streams through memory, a little ahead of itself. Where there
+  // are more, they bring the panel that this thread is likely to take next, each a third of it, behind their own work.
+  void multiply(int rows, int64_t index, const uint32_t* x, int64_t stride, float* sums, int64_t tile, bool is_alone) const {
+    constexpr int AHEAD = 2048;  // words: 8 KiB
+    const uint32_t* weights = panel(index);
+    if (is_alone) return tile_of<T, TILE_VECTORS, false, TILE_VECTORS>(rows)(x, stride, weights, PANEL, steps, sums, PANEL, weights + AHEAD);
+    const uint32_t* wanted = panel(index + 1) + tile * steps * LANES;
+    auto product = tile < TILE_VECTORS ? tile_of<T, TILE_VECTORS, false, 1>(rows) : tile_of<T, TILE_VECTORS, false, 0>(rows);
+    product(x, stride, weights, PANEL, steps, sums, PANEL, wanted);
+  }
 };
 
 // Packs rows [0, num_out) of `weights` [num_out][num_in].
 template <class T>
-Linear<T> pack(Team& team, const void* weights, const float* bias, int64_t num_out, int64_t num_in) {
+Linear<T> pack(Team& team, Arena& arena, const void* weights, const float* bias, int64_t num_out, int64_t num_in) {
   Linear<T> linear;
   linear.num_in = num_in, linear.num_out = num_out, linear.steps = parts(num_in, T::PER_WORD);
-  linear.packed = allocate<uint32_t>(linear.panels() * linear.steps * PANEL);
+  linear.packed = arena.take(linear.panels() * linear.steps * PANEL);
   linear.bias = allocate<float>(linear.panels() * PANEL);
   if (bias) memcpy(linear.bias.get(), bias, num_out * sizeof(float));
   auto* numbers = static_cast<const typename T::Number*>(weights);
-  uint32_t* packed = linear.packed.get();
   team.run([&](int) {
     team.each(linear.panels(), [&](int64_t panel) {
       for (int64_t column = 0; column < PANEL && panel * PANEL + column < num_out; column++) {
         const auto* row = numbers + (panel * PANEL + column) * num_in;
-        uint32_t* to = packed + panel * linear.steps * PANEL + column;
+        uint32_t* to = linear.packed + panel * linear.steps * PANEL + column;
         for (int64_t step = 0; step < linear.steps; step++) {
           uint32_t word = 0;
           int64_t left = num_in - step * T::PER_WORD;
@@ -157,11 +144,9 @@ void project(Team& team, const Rows<T>& x, const Linear<T>* const (&layers)[N], 
     int64_t panel = task % panels, first = task / panels * at_once, end = std::min(rows, first + at_once);
     for (int64_t row = first; row < end; row += TILE_ROWS) {
       int count = std::min<int64_t>(TILE_ROWS, end - row);
-      // The first tile brings the panel from memory.
-      Tile product = row == first ? tile_of<T, TILE_VECTORS, false, true>(count) : tile_of<T, TILE_VECTORS, false, false>(count);
       alignas(64) float sums[N][TILE_ROWS * PANEL];
       for (int i = 0; i < N; i++) {
-        product(x.words(row), stride, layers[i]->panel(panel), PANEL, steps, sums[i], PANEL);
+        layers[i]->multiply(count, panel, x.words(row), stride, sums[i], (row - first) / TILE_ROWS, end - first <= TILE_ROWS);
         const float* bias = layers[i]->bias.get() + panel * PANEL;
         for (int at = 0; at < count * PANEL; at += LANES)
           store(sums[i] + at, load<Floats>(sums[i] + at) + load<Floats>(bias + at % PANEL));

@@ -54,16 +54,16 @@ class Decoder {
     layers_.push_back({
         {from.attention_in, dim}, {from.attention_out, dim}, {from.mlp_in, dim}, {from.mlp_out, dim},
         {from.query, spec_.head_dim}, {from.key, spec_.head_dim},
-        pack<T>(team_, from.qkv.weights, from.qkv.bias, num_qkv(), dim),
-        pack<T>(team_, from.out.weights, from.out.bias, dim, num_query()),
-        pack<T>(team_, gate_up, bias, inner, dim),
-        pack<T>(team_, gate_up + inner * dim, bias ? bias + inner : nullptr, inner, dim),
-        pack<T>(team_, from.down.weights, from.down.bias, dim, inner),
+        pack<T>(team_, arena_, from.qkv.weights, from.qkv.bias, num_qkv(), dim),
+        pack<T>(team_, arena_, from.out.weights, from.out.bias, dim, num_query()),
+        pack<T>(team_, arena_, gate_up, bias, inner, dim),
+        pack<T>(team_, arena_, gate_up + inner * dim, bias ? bias + inner : nullptr, inner, dim),
+        pack<T>(team_, arena_, from.down.weights, from.down.bias, dim, inner),
         {from.scale, from.cap, from.window}, from.rope, static_cast<Activation>(from.activation),
     });
   }
 
-  void set_head(const void* weights) { head_ = pack<T>(team_, weights, nullptr, spec_.vocab_size, spec_.dim); }
+  void set_head(const void* weights) { head_ = pack<T>(team_, arena_, weights, nullptr, spec_.vocab_size, spec_.dim); }
 
   void begin(const StepSpec& step) {
     tables_.assign(step.tables, step.tables + step.num_table_entries);
@@ -165,7 +165,9 @@ class Decoder {
     });
     team_.each(qkv_.count, [&](int64_t row) { rotate_and_store(layer, pool, row); });
     team_.each(attention_tasks_.size(), [&](int64_t task) {
-      attention_[member].attend(attention_tasks_[task], pool, layer.scoring, queries_, attended_);
+      int64_t next = task + team_.size();
+      const AttentionTask* then = next < (int64_t)attention_tasks_.size() ? &attention_tasks_[next] : nullptr;
+      attention_[member].attend(attention_tasks_[task], then, pool, layer.scoring, queries_, attended_);
     });
     add(layer.out, attended_, layer.attention_out);
     normalise_all(layer.mlp_in);
@@ -214,7 +216,6 @@ class Decoder {
     int64_t size = spec_.head_dim;
     auto [number, position] = places_[row];
     const Chunk& chunk = chunks_[number];
-    int32_t block = chunk.table[position / spec_.block_tokens];
     auto prepare = [&](float* head, const OwnNorm& norm) {
       if (norm.get()) normalise<Float32>(norm.get(), head, size, head);
       rotate(head, rope.half(), angles, angles + rope.half());
@@ -228,7 +229,7 @@ class Decoder {
       narrow(from, queries_[row] + head * size);
     }
     for (int64_t head = 0; head < spec_.num_kv_heads; head++, from += size) {
-      Number* to = pool.at(block, head, position % spec_.block_tokens);
+      Number* to = pool.at(chunk, head, position);
       prepare(from, layer.key);
       narrow(from, to);
       narrow(from + spec_.num_kv_heads * size, to + size);
@@ -247,6 +248,7 @@ class Decoder {
   Team team_;
   OwnNorm final_norm_;
   std::vector<Rope> ropes_;
+  Arena arena_;
   std::vector<Layer<T>> layers_;
   Linear<T> head_;
 

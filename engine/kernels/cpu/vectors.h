@@ -22,6 +22,7 @@ typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef uint16_t Pairs __attribute__((vector_size(4 * LANES)));
 
 template <class V>
 inline V load(const void* from) {
@@ -70,6 +71,14 @@ inline float max_lanes(Floats v) {
   return most;
 }
 
+// The elements of two vectors in turn, those of their first halves and those of their second.
+template <class V, int... I>
+inline std::pair<V, V> interleave(V a, V b, std::integer_sequence<int, I...>) {
+  constexpr int SIZE = sizeof...(I);
+  return {__builtin_shufflevector(a, b, (I / 2 + (I & 1) * SIZE)...),
+          __builtin_shufflevector(a, b, (I / 2 + SIZE / 2 + (I & 1) * SIZE)...)};
+}
+
 // Numbers are stored, and multiplied, in words of 32 bits: a float, or a pair of bfloat16, the earlier one in the low half.
 struct Float32 {
   typedef float Number;
@@ -80,8 +89,10 @@ struct Float32 {
   static void narrow(Number* to, Floats v) { store(to, v); }
   static Number narrow_one(float x) { return x; }
   static Floats dot(Words a, Words b, Floats sum) { return fma((Floats)a, (Floats)b, sum); }
-  // Joins the values of `PER_WORD` tokens that follow one another into one word for each dimension.
-  static Words join(const Number* token, const Number*) { return load<Words>(token); }
+  // Joins 2 * LANES dimensions of `PER_WORD` tokens that follow one another into one word for each dimension.
+  static std::pair<Words, Words> join(const Number* token, const Number*) {
+    return {load<Words>(token), load<Words>(token + LANES)};
+  }
 };
 
 struct Bfloat16 {
@@ -99,9 +110,13 @@ struct Bfloat16 {
 
   // To the nearest, ties to even; a NaN stays one.
   static void narrow(Number* to, Floats v) {
+#if defined(__AVX512BF16__)
+    store(to, _mm512_cvtneps_pbh(v));
+#else
     Words bits = (Words)v;
     Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     store(to, __builtin_convertvector(v == v ? rounded : all(0x7fc0u), Halves));
+#endif
   }
 
   static Number narrow_one(float x) {
@@ -119,17 +134,11 @@ struct Bfloat16 {
 #endif
   }
 
-  static Words join(const Number* token, const Number* next) {
-    Words low = __builtin_convertvector(load<Halves>(token), Words);
-    return next ? low | __builtin_convertvector(load<Halves>(next), Words) << 16 : low;
+  static std::pair<Words, Words> join(const Number* token, const Number* next) {
+    auto [low, high] = interleave(load<Pairs>(token), load<Pairs>(next), std::make_integer_sequence<int, 2 * LANES>());
+    return {(Words)low, (Words)high};
   }
 };
-
-template <int... I>
-inline std::pair<Words, Words> interleave(Words a, Words b, std::integer_sequence<int, I...>) {
-  return {__builtin_shufflevector(a, b, (I / 2 + (I & 1) * LANES)...),
-          __builtin_shufflevector(a, b, (I / 2 + LANES / 2 + (I & 1) * LANES)...)};
-}
 
 // Transposes LANES rows of LANES words: as many perfect shuffles of the rows as a lane's number has bits.
 inline void transpose(Words (&rows)[LANES]) {
