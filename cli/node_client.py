@@ -90,6 +90,36 @@ def _holding(entry: pb.LedgerEntry) -> Holding:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a node still has to do, and why it is not given more; an empty reason means that it is."""
+
+    node: str
+    num_requests: int
+    referenced_blocks: int
+    not_ready_reason: str
+
+    @property
+    def is_idle(self) -> bool:
+        return self.num_requests == self.referenced_blocks == 0
+
+
+async def cordon(address: str, reason: str, security: Security = PLAIN_TEXT) -> Load:
+    """Take the node at `address` out of service, or with no reason back into it. Raises ServingError."""
+    async with _node(address, security) as node:
+        return _load(await node.Cordon(pb.CordonRequest(reason=reason), timeout=CALL_S))
+
+
+async def fetch_load(address: str, security: Security = PLAIN_TEXT) -> Load:
+    """Return what the node at `address` still has to do. Raises ServingError."""
+    async with _node(address, security) as node:
+        return _load(await node.Status(pb.StatusRequest(), timeout=CALL_S))
+
+
+def _load(status: pb.NodeStatus) -> Load:
+    return Load(status.node.id, status.num_running + status.num_waiting, status.referenced_blocks, status.not_ready_reason)
+
+
 @asynccontextmanager
 async def _node(address: str, security: Security) -> AsyncIterator[node_pb2_grpc.NodeStub]:
     async with security.open_channel(address) as channel:

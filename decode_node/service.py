@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 import grpc.aio
 
+from twostep.core.errors import InvalidRequest
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Attempt, RouterId
 from twostep.decode_node.node import DecodeNode
@@ -84,8 +85,10 @@ class DestinationService(handoff_pb2_grpc.HandoffDestinationServicer):
         await self._node.get().legs.landed(landed_from_pb(request))
         return handoff_pb2.LandedReply()
 
-    async def Done(self, request: handoff_pb2.DoneRequest, context: Context) -> handoff_pb2.DoneReply:
-        return answer_to_pb(await self._node.get().legs.done(done_from_pb(request)))
+    async def Done(self, requests: AsyncIterator[handoff_pb2.DoneRequest], context: Context) -> handoff_pb2.DoneReply:
+        async for request in requests:
+            return answer_to_pb(await self._node.get().legs.done(done_from_pb(request)))
+        raise InvalidRequest("the call ended without its message")
 
     async def Failed(self, request: handoff_pb2.FailedRequest, context: Context) -> handoff_pb2.FailedReply:
         answer = await self._node.get().legs.failed(failed_from_pb(request))

@@ -85,6 +85,10 @@ class NodeControl:
             self.metrics.noop_messages.labels("cancel", "unknown").inc()
         return known
 
+    def cordon(self, reason: str) -> None:
+        """Take the node out of service: routers place nothing more here, and what runs goes on. No reason: back into it."""
+        self.readiness.cordon = reason
+
     def status(self) -> NodeStatus:
         load, blocks, waiting = self.engine.load(), self.engine.occupancy(), self.requests.waiting_tokens()
         return NodeStatus(

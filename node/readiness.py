@@ -1,6 +1,6 @@
 """Decides whether a loaded node may be given work.
 
-It may not while it drains, after a fault, with accounts that do not add up, or with an engine that stands still.
+It may not while it drains or is cordoned, after a fault, with accounts that do not add up, or with an engine that stands still.
 """
 
 from twostep.core.errors import EngineFault
@@ -16,6 +16,8 @@ class Readiness:
         self._stalled_s = 0.0
         self.is_draining = False
         self.fault: EngineFault | None = None
+        self.cordon = ""
+        """Why somebody has taken the node out of service."""
         self.damage = ""
         """An account that does not add up; nothing but a new start repairs that."""
 
@@ -32,6 +34,8 @@ class Readiness:
             return f"the accounts do not add up: {self.damage}"
         if self.is_draining:
             return "the node is draining"
+        if self.cordon:
+            return f"cordoned: {self.cordon}"
         if self._stalled_s > self._stall_s:
             return f"the engine has finished no step for {self._stalled_s:.0f} s"
         return ""

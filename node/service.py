@@ -78,6 +78,11 @@ class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.NodeStatus:
         return status_to_pb(self._node.get().control.status())
 
+    async def Cordon(self, request: pb.CordonRequest, context: Context) -> pb.NodeStatus:
+        node = self._node.get().control
+        node.cordon(request.reason)
+        return status_to_pb(node.status())
+
     async def Ledger(self, request: pb.LedgerRequest, context: Context) -> pb.LedgerReply:
         return ledger_to_pb(self._node.get().control.ledger())
 

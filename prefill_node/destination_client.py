@@ -1,9 +1,11 @@
 """The gRPC edge towards decode nodes."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from twostep.core.errors import StaleLeg
+from twostep.core.errors import DeadlineExceeded, StaleLeg
 from twostep.core.ids import NodeRef
 from twostep.core.ticket import Leg
 from twostep.node.calls import Channels, repeat_until_answered
@@ -49,6 +51,7 @@ class DestinationClient:
         self._channels = channels
         self._address_of = address_of
         self._call_s = call_s
+        self._opened: dict[Leg, Any] = {}
 
     async def progress(self, node: NodeRef, source: NodeRef, engine_step: int, legs: Sequence[LegProgress]) -> tuple[Leg, ...]:
         told = [
@@ -71,14 +74,39 @@ class DestinationClient:
 
         await repeat_until_answered(call, give_up_s=give_up_s)
 
+    @contextmanager
+    def opened_for_done(self, leg: Leg) -> Iterator[None]:
+        self._opened[leg] = self._stub_of(leg.destination).Done()
+        try:
+            yield
+        finally:
+            if unused := self._opened.pop(leg, None):
+                unused.cancel()
+
     async def done(self, done: Done, *, give_up_s: float) -> Answer:
         request = done_to_pb(done)
 
         async def call() -> Answer:
+            opened = self._opened.pop(done.leg, None) or self._stub_of(done.leg.destination).Done()
             with serving_errors(str(done.leg.destination)):
-                return answer_from_pb(await self._stub_of(done.leg.destination).Done(request, timeout=self._call_s))
+                return answer_from_pb(await self._send(request, opened))
 
         return await repeat_until_answered(call, give_up_s=give_up_s)
+
+    async def _send(self, request: pb.DoneRequest, opened: Any) -> pb.DoneReply:
+        """Send the only message of an opened call and return its answer."""
+        try:
+            async with asyncio.timeout(self._call_s):
+                # A call that has broken meanwhile takes no message; awaiting it tells why.
+                with suppress(asyncio.InvalidStateError):
+                    await opened.write(request)
+                    await opened.done_writing()
+                reply: pb.DoneReply = await opened
+                return reply
+        except TimeoutError as cause:
+            raise DeadlineExceeded("a Done was not answered in time") from cause
+        finally:
+            opened.cancel()
 
     async def failed(self, failed: Failed, *, give_up_s: float) -> Outcome:
         request = failed_to_pb(failed)

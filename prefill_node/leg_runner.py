@@ -46,26 +46,22 @@ class LegRunner:
             await self._tell(leg, outcome, drained=drained)
 
     async def _hand_off(self, leg: PrefillLeg) -> Prefilled:
-        clock = self._parts.clock
+        clock, request = self._parts.clock, leg.order.request
         reservation = await leg.unless_stopped(leg.admitted)
         started_at = clock()
         leg.outgoing = self._open(leg, reservation)
         leg.enter(Phase.COMPUTING)
         self._parts.engine.start(leg.request_id, attempt=leg.id.attempt, max_draws=1)
-        token = await leg.unless_stopped(leg.first_token)
-        computed_at = clock()
-        leg.enter(Phase.SENDING)
-        request = leg.order.request
-        finished = request.stop.finish_reason(token, len(request.output_tokens)) is not None
-        report = await self._send_rest(leg, leg.outgoing, finished=finished)
-        sent_at = clock()
-        leg.enter(Phase.AWAITING_ANSWER)
-        cells = None if finished else self._cells(leg, reservation)
-        self._measure(report)
-        now = clock()
-        done = Done(leg.id, leg.ticket.extent.generation, token, cells, finished, since_computed_s=now - computed_at)
-        give_up_s = leg.deadline - now
-        self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=give_up_s)))
+        with self._parts.destinations.opened_for_done(leg.id):
+            token = await leg.unless_stopped(leg.first_token)
+            computed_at = clock()
+            leg.enter(Phase.SENDING)
+            finished = request.stop.finish_reason(token, len(request.output_tokens)) is not None
+            report = await self._send_rest(leg, leg.outgoing, finished=finished)
+            sent_at = clock()
+            self._measure(report)
+            leg.enter(Phase.AWAITING_ANSWER)
+            await self._say_done(leg, token, None if finished else self._cells(leg, reservation), computed_at)
         bill = PrefillBill(
             queue_s=started_at - leg.arrived_at,
             compute_s=computed_at - started_at,
@@ -78,6 +74,12 @@ class LegRunner:
             handover_s=clock() - sent_at,
         )
         return Prefilled(bill, token)
+
+    async def _say_done(self, leg: PrefillLeg, token: int, cells: CellDigests | None, computed_at: float) -> None:
+        """Hand over: return when the decode node has taken over; `cells` is unset for a request that `token` finishes."""
+        now, generation = self._parts.clock(), leg.ticket.extent.generation
+        done = Done(leg.id, generation, token, cells, cells is None, since_computed_s=now - computed_at)
+        self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=leg.deadline - now)))
 
     def _measure(self, report: LegReport) -> None:
         if report.transfer_s > 0:

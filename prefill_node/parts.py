@@ -1,6 +1,7 @@
 """What a prefill node is made of, handed to each of its workers, and what it asks of decode nodes."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +32,9 @@ class DestinationCalls(Protocol):
 
     async def landed(self, landed: Landed, *, give_up_s: float) -> None:
         """Repeat until answered."""
+
+    def opened_for_done(self, leg: Leg) -> AbstractContextManager[None]:
+        """Open the leg's `done` before it is said, so that it finds its way open."""
 
     async def done(self, done: Done, *, give_up_s: float) -> Answer:
         """Repeat until answered."""

@@ -55,7 +55,7 @@ class HandoffDestinationStub:
                 request_serializer=twostep_dot_proto_dot_handoff__pb2.LandedRequest.SerializeToString,
                 response_deserializer=twostep_dot_proto_dot_handoff__pb2.LandedReply.FromString,
                 _registered_method=True)
-        self.Done = channel.unary_unary(
+        self.Done = channel.stream_unary(
                 '/twostep.handoff.v1.HandoffDestination/Done',
                 request_serializer=twostep_dot_proto_dot_handoff__pb2.DoneRequest.SerializeToString,
                 response_deserializer=twostep_dot_proto_dot_handoff__pb2.DoneReply.FromString,
@@ -99,8 +99,9 @@ class HandoffDestinationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Done(self, request, context):
+    def Done(self, request_iterator, context):
         """All writes of the leg are done; here are the digests and the first token. Repeated until acknowledged.
+        One message: the call is a stream so that P can open it while it computes, since opening takes longer than sending.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,7 +137,7 @@ def add_HandoffDestinationServicer_to_server(servicer, server):
                     request_deserializer=twostep_dot_proto_dot_handoff__pb2.LandedRequest.FromString,
                     response_serializer=twostep_dot_proto_dot_handoff__pb2.LandedReply.SerializeToString,
             ),
-            'Done': grpc.unary_unary_rpc_method_handler(
+            'Done': grpc.stream_unary_rpc_method_handler(
                     servicer.Done,
                     request_deserializer=twostep_dot_proto_dot_handoff__pb2.DoneRequest.FromString,
                     response_serializer=twostep_dot_proto_dot_handoff__pb2.DoneReply.SerializeToString,
@@ -267,7 +268,7 @@ class HandoffDestination:
             _registered_method=True)
 
     @staticmethod
-    def Done(request,
+    def Done(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -277,8 +278,8 @@ class HandoffDestination:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_unary(
+            request_iterator,
             target,
             '/twostep.handoff.v1.HandoffDestination/Done',
             twostep_dot_proto_dot_handoff__pb2.DoneRequest.SerializeToString,

@@ -160,6 +160,12 @@ class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class CordonRequest(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
 class NodeStatus(_message.Message):
     __slots__ = ("node", "ready", "not_ready_reason", "step", "num_running", "num_waiting", "queued_tokens", "free_blocks", "cached_blocks", "referenced_blocks", "total_blocks", "peers")
     NODE_FIELD_NUMBER: _ClassVar[int]

@@ -60,6 +60,11 @@ class NodeStub:
                 request_serializer=twostep_dot_proto_dot_node__pb2.StatusRequest.SerializeToString,
                 response_deserializer=twostep_dot_proto_dot_node__pb2.NodeStatus.FromString,
                 _registered_method=True)
+        self.Cordon = channel.unary_unary(
+                '/twostep.node.v1.Node/Cordon',
+                request_serializer=twostep_dot_proto_dot_node__pb2.CordonRequest.SerializeToString,
+                response_deserializer=twostep_dot_proto_dot_node__pb2.NodeStatus.FromString,
+                _registered_method=True)
         self.Ledger = channel.unary_unary(
                 '/twostep.node.v1.Node/Ledger',
                 request_serializer=twostep_dot_proto_dot_node__pb2.LedgerRequest.SerializeToString,
@@ -105,6 +110,13 @@ class NodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Cordon(self, request, context):
+        """Takes the node out of service, or back into it: routers place nothing more on it, and what runs there goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Ledger(self, request, context):
         """Every block and landing extent that somebody holds.
         """
@@ -138,6 +150,11 @@ def add_NodeServicer_to_server(servicer, server):
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=twostep_dot_proto_dot_node__pb2.StatusRequest.FromString,
+                    response_serializer=twostep_dot_proto_dot_node__pb2.NodeStatus.SerializeToString,
+            ),
+            'Cordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cordon,
+                    request_deserializer=twostep_dot_proto_dot_node__pb2.CordonRequest.FromString,
                     response_serializer=twostep_dot_proto_dot_node__pb2.NodeStatus.SerializeToString,
             ),
             'Ledger': grpc.unary_unary_rpc_method_handler(
@@ -281,6 +298,33 @@ class Node:
             target,
             '/twostep.node.v1.Node/Status',
             twostep_dot_proto_dot_node__pb2.StatusRequest.SerializeToString,
+            twostep_dot_proto_dot_node__pb2.NodeStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twostep.node.v1.Node/Cordon',
+            twostep_dot_proto_dot_node__pb2.CordonRequest.SerializeToString,
             twostep_dot_proto_dot_node__pb2.NodeStatus.FromString,
             options,
             channel_credentials,

@@ -102,9 +102,13 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        if handler.request_streaming:
-            # None of our own methods takes a stream. Where not everybody may call, there is none at all.
+        if handler.request_streaming and handler.response_streaming:
+            # None of our own methods is such a stream. Where not everybody may call, there is none at all.
             return handler if self._admit is admit_all else None
+        if handler.request_streaming:
+            return grpc.stream_unary_rpc_method_handler(
+                _guard_unary(handler.stream_unary, self._admit), handler.request_deserializer, handler.response_serializer
+            )
         if handler.response_streaming:
             # A handler either yields its messages or, being a plain coroutine, writes them to its context.
             guard = _guard_stream if isasyncgenfunction(handler.unary_stream) else _guard_unary

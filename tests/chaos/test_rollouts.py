@@ -3,14 +3,17 @@
 Real programs stand in for pods; what is done to them is what Kubernetes does.
 """
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from twostep.cli.main import main
+from twostep.cli.node_client import fetch_load
 from twostep.engine.fake_runner import FakeModel
 from twostep.tests.chaos.pods import Pods, pods
 from twostep.tests.chaos.questions import Question, undisturbed
-from twostep.tests.chaos.streams import Stream
+from twostep.tests.chaos.streams import Stream, heard
 
 pytestmark = pytest.mark.processes
 
@@ -46,6 +49,20 @@ async def test_scaling_down_loses_nothing(tmp_path: Path) -> None:
         await here.at_baseline()
 
 
+async def test_a_node_that_is_drained_by_hand_loses_nothing_and_can_be_put_back(tmp_path: Path) -> None:
+    async with pods(tmp_path, num_decode=2) as here:
+        address = here.nodes["d2"].addresses["grpc"]
+        async with here.under_load() as streams:
+            assert await asyncio.to_thread(main, ["drain", address, "--reason", "new memory", "--timeout", "30"]) == 0
+            assert (await fetch_load(address)).not_ready_reason == "cordoned: new memory"
+            await here.answered(streams, len(streams) + 4)
+            assert (await fetch_load(address)).is_idle
+            assert await asyncio.to_thread(main, ["drain", address, "--undo"]) == 0
+            await here.proven(2)
+        assert lost(streams) == []
+        await here.at_baseline()
+
+
 async def test_a_pod_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     async with pods(tmp_path, num_prefill=2, num_decode=2) as here:
         async with here.under_load() as streams:
@@ -63,6 +80,9 @@ async def test_a_rollout_of_the_routers_loses_nothing(tmp_path: Path) -> None:
         to = {"now": 0}
         async with here.under_load(routers=to) as streams:
             to["now"] = await here.start_router()
+            # Who has chosen the old router has reached it.
+            for stream in tuple(streams):
+                await heard(stream, 1)
             here.routers[0].ask_to_stop()
             assert await here.routers[0].ended(within_s=30) == 0
         assert lost(streams) == []

@@ -6,7 +6,7 @@ client sees of a fault is what it sees here: UNAVAILABLE, DEADLINE_EXCEEDED, or 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +138,10 @@ class SimChannel:
     def unary_stream(self, path: str, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
         return self.unary_unary(path, request_serializer, response_deserializer)
 
+    def stream_unary(self, path: str, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
+        """A call that is opened early is no message yet: what meets a fate is its only message."""
+        return lambda: OpenedCall(lambda request: self._call(path, request_serializer(request), response_deserializer, None))
+
     async def close(self, grace: float | None) -> None:
         for call in self._network.open_calls():
             if call.client is self._client and call.address == self._address:
@@ -147,6 +151,28 @@ class SimChannel:
         call = Call(self._network, self._client, self._address, path, payload, deserialize, timeout)
         call.start()
         return call
+
+
+class OpenedCall:
+    """The client's end of a call that sends one message, some time after it was opened."""
+
+    def __init__(self, send: Callable[[Any], "Call"]) -> None:
+        self._send = send
+        self._call: Call | None = None
+
+    async def write(self, request: Any) -> None:
+        self._call = self._send(request)
+
+    async def done_writing(self) -> None:
+        """The message was the only one."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        assert self._call is not None
+        return self._call.__await__()
+
+    def cancel(self) -> None:
+        if self._call:
+            self._call.cancel()
 
 
 class Call:
@@ -452,7 +478,7 @@ class SimServer:
                         self._network.watch(call, "answer", message)
                         call.answer(handler.response_serializer(message))
             else:
-                message = await handler.unary_unary(request, context)
+                message = await _answer(handler, request, context)
                 self._network.watch(call, "answer", message)
                 call.answer(handler.response_serializer(message), last=True)
                 return
@@ -476,7 +502,7 @@ class SimServer:
                     async for _ in messages:
                         pass
             else:
-                self._network.watch(call, "answer", await handler.unary_unary(request, Context(None)))
+                self._network.watch(call, "answer", await _answer(handler, request, Context(None)))
         except _Aborted:
             return
 
@@ -484,6 +510,16 @@ class SimServer:
         if path not in self._guarded:
             self._guarded[path] = _guard(self._handlers[path])
         return self._guarded[path]
+
+
+async def _answer(handler: Any, request: Any, context: Context) -> Any:
+    if handler.request_streaming:
+        return await handler.stream_unary(_only(request), context)
+    return await handler.unary_unary(request, context)
+
+
+async def _only(message: Any) -> AsyncIterator[Any]:
+    yield message
 
 
 def _guard(handler: Any) -> Any:

@@ -30,6 +30,8 @@ SETTLE_S = 25.0
 """After the last fault is over and the last client has left, everything is given back within this time."""
 SLACK_S = 0.5
 """A request ends this much after its deadline at the latest, as long as its router lives and is not frozen."""
+PROVING = frozenset({"write", "Hello", "Probe"})
+"""What proves a pair, and what costs it its proof when it fails."""
 PATIENT_S = 40.0
 """A client that waits this long outlasts every timer."""
 MAX_COSTLY = 3
@@ -300,7 +302,8 @@ class Cluster:
     def _can_be_served(self, ask: Ask) -> bool:
         """Whether what went wrong leaves a request a way: its router and a pair of nodes that nothing has happened to.
 
-        Each fault of a call may cost an attempt, so there may be no more of them than a request has attempts.
+        Each fault of a call may cost an attempt, so there may be no more of them than a request has attempts. The only pair may
+        not lose its proof to one fault and the next proof to another: a router does not wait that long.
         """
         faults, hit = self.plan.happened, set[str]()
         for fault in faults:
@@ -310,8 +313,15 @@ class Cluster:
             # The second of two equal reservations is a conflict, whichever the router waits for. gRPC never makes two.
             return False
         num_costly = sum(isinstance(fault, NodeFault) or fault.fate not in HARMLESS for fault in faults)
-        sound = [any(name not in hit for name in names) for names in (self.scenario.prefill, self.scenario.decode)]
-        return ask.router not in hit and all(sound) and num_costly < MAX_COSTLY
+        num_prefill, num_decode = (len(set(names) - hit) for names in (self.scenario.prefill, self.scenario.decode))
+        if num_prefill * num_decode == 1 and self._num_unproving() > 1:
+            return False
+        return ask.router not in hit and num_prefill > 0 and num_decode > 0 and num_costly < MAX_COSTLY
+
+    def _num_unproving(self) -> int:
+        """How many faults may have cost a pair the proof that its bytes arrive."""
+        met = [fault for fault in self.plan.happened if isinstance(fault, MessageFault)]
+        return sum(fault.method in PROVING and fault.fate not in HARMLESS for fault in met)
 
     def _is_settled(self) -> bool:
         world = self.world

@@ -30,7 +30,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     options = ("--model", "smollm2", "--prefill", "2", "--decode", "2", "--set", "engine.dtype=float32")
     with up(tmp_path_factory.mktemp("up"), *options) as running:
-        assert running.line.startswith("twostep serves at ")
+        assert running.line.startswith("twostep serves at "), running.ended()
         yield running
 
 
