@@ -1,0 +1,84 @@
+"""SmolLM2 in bfloat16 in this process: how long its steps take, and how fast this machine could be at most."""
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+
+import torch
+
+from twostep.cli.model_store.catalogue import find_model
+from twostep.core.ids import Attempt, RequestId
+from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.engine.config import EngineConfig
+from twostep.engine.engine import Engine
+from twostep.engine.runners import build_runner
+
+NUM_THREADS = len(os.sched_getaffinity(0))
+NUM_STEPS = 32
+"""Decode steps per figure, on both sides."""
+STREAM_BYTES = 256 << 20
+GEMM_SHAPE = 512, 576, 3072
+"""A prefill of 512 tokens through SmolLM2's widest layer."""
+
+
+class OneEngine:
+    def __init__(self) -> None:
+        config = EngineConfig(kv_bytes=1 << 30, num_threads=NUM_THREADS)
+        self._engine = Engine(build_runner(find_model("smollm2"), config), config, clock=time.perf_counter)
+        self._names = itertools.count()
+        self._draw = Random(0)
+
+    def prompts(self, count: int, num_tokens: int) -> list[list[int]]:
+        """Return random prompts: no prefix of them was ever seen."""
+        return [self._draw.choices(range(17, 49152), k=num_tokens) for _ in range(count)]
+
+    def decode_step_ms(self, context: int, batch: int) -> float:
+        """Return a decode step's share of answering `batch` prompts: the time of 33 tokens less that of one, by 32."""
+        long_s = self.generate_s(self.prompts(batch, context), NUM_STEPS + 1)
+        return 1e3 * (long_s - self.generate_s(self.prompts(batch, context), 1)) / NUM_STEPS
+
+    def generate_s(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
+        """Return how long it takes to generate `num_tokens` for each of `prompts`, scheduling and drawing included."""
+        requests = [self._put(prompt, num_tokens) for prompt in prompts]
+        started = time.perf_counter()
+        for _ in iter(self._engine.step, None):
+            pass
+        took_s = time.perf_counter() - started
+        for request in requests:
+            self._engine.release(request)
+        return took_s
+
+    def _put(self, prompt: Sequence[int], num_tokens: int) -> RequestId:
+        name = RequestId(str(next(self._names)))
+        rules = StopRules(num_tokens, ignore_eos=True)
+        self._engine.reserve(Request(name, tuple(prompt), SamplingParams(0, temperature=0.0), rules), growth_tokens=num_tokens)
+        self._engine.start(name, attempt=Attempt(1))
+        return name
+
+
+def read_bytes_per_s() -> float:
+    """Return how fast as many threads as the engine's read memory."""
+    numbers = torch.ones(STREAM_BYTES // 4)
+    return numbers.nbytes / _shortest_s(numbers.sum)
+
+
+def gemm_flops() -> float:
+    """Return how fast as many threads as the engine's multiply matrices of bfloat16."""
+    rows, inner, columns = GEMM_SHAPE
+    left, right = torch.randn(rows, inner).bfloat16(), torch.randn(inner, columns).bfloat16()
+    return 2 * rows * inner * columns / _shortest_s(lambda: left @ right)
+
+
+def _shortest_s(work: Callable[[], object], tries: int = 15) -> float:
+    """Return the least of several durations. The engine's process keeps torch to one thread: here it may have all."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(NUM_THREADS)
+    durations = []
+    for _ in range(tries):
+        started = time.perf_counter()
+        work()
+        durations.append(time.perf_counter() - started)
+    torch.set_num_threads(before)
+    return min(durations)

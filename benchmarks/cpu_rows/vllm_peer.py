@@ -1,0 +1,70 @@
+"""vLLM as a peer on the same cores, in a process of its own: `TWOSTEP_VLLM_PYTHON` names the interpreter that has it."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from twostep.benchmarks.cpu_rows.one_engine import NUM_THREADS
+from twostep.cli.model_store.catalogue import find_model
+
+VARIABLE = "TWOSTEP_VLLM_PYTHON"
+PROGRAM = Path(__file__).parent / "vllm_program.py"
+ANSWER_LIMIT_S = 400.0
+"""The first answer waits for vLLM to start and to compile."""
+LINE_BYTES = 1 << 20
+TOOK = "took "
+
+
+class VllmPeer:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def generate_s(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
+        """Return how long it takes to generate `num_tokens` for each of `prompts`. Raises ConnectionError when it has ended."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps({"prompts": prompts, "num_tokens": num_tokens}).encode() + b"\n")
+        async with asyncio.timeout(ANSWER_LIMIT_S):
+            while line := (await self._process.stdout.readline()).decode():
+                if line.startswith(TOOK):
+                    return float(line.removeprefix(TOOK))
+        raise ConnectionError("vLLM has ended")
+
+
+@asynccontextmanager
+async def vllm_peer() -> AsyncIterator[VllmPeer | None]:
+    """Start vLLM and have it answer once; None where the environment names no interpreter."""
+    python = os.environ.get(VARIABLE)
+    if not python:
+        yield None
+        return
+    process = await asyncio.create_subprocess_exec(
+        python,
+        str(PROGRAM),
+        json.dumps({"model": str(find_model("smollm2"))}),
+        env={**os.environ, **_settings()},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES,
+    )
+    try:
+        peer = VllmPeer(process)
+        await peer.generate_s([[1, 2, 3]], 2)
+        yield peer
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def _settings() -> dict[str, str]:
+    return {
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": "",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{NUM_THREADS - 1}",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+    }
