@@ -27,7 +27,7 @@ PATHS = {
     "tcp": {"UCX_TLS": "tcp,self", "UCX_TCP_SNDBUF": "64k", "UCX_TCP_RCVBUF": "64k"},
     "shared memory": {"UCX_TLS": "posix,sysv,cma,tcp,self"},
 }
-LATE_S = 10.0
+LATE_S = 30.0
 
 
 def question(number: int, max_tokens: int = 4) -> Question:
@@ -121,7 +121,7 @@ async def test_a_writer_killed_in_a_write_spoils_nothing_and_comes_back_at_its_a
 
 async def test_a_copy_that_a_late_write_has_spoiled_is_found_and_made_good(tmp_path: Path) -> None:
     """B's bytes have landed where A's were to land; A's land on top of them before the decode node has copied B's."""
-    async with scene(tmp_path, "shared memory", **{"timers.progress_s": 4}) as here:
+    async with scene(tmp_path, "shared memory", **{"timers.progress_s": 10}) as here:
         a, b = here.town.prefill
         a.send(BEFORE)
         await here.ask(0)
