@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 
-from twostep.benchmarks.cpu_rows.decode import DECODE_ROWS
+from twostep.benchmarks.cpu_rows.decode import DECODE_STEPS, WEIGHTS_READ
 from twostep.benchmarks.cpu_rows.prefill import PREFILL_ROWS
 from twostep.benchmarks.cpu_rows.start import START
 from twostep.benchmarks.harness.command import Benchmark, run
@@ -15,7 +15,7 @@ async def peaks(effort: Effort) -> Mapping[str, float]:
     return {**memory_peaks(effort), **gemm_peaks()}
 
 
-CPU = Benchmark("cpu", peaks, [DECODE_ROWS, PREFILL_ROWS, START])
+CPU = Benchmark("cpu", peaks, [*DECODE_STEPS, WEIGHTS_READ, PREFILL_ROWS, START])
 
 if __name__ == "__main__":
     sys.exit(run(CPU))

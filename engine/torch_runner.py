@@ -98,13 +98,19 @@ def _kv_cache(layout: KVLayout, num_blocks: int, device: torch.device) -> tuple[
 
 
 def _forward(kernels: Kernels | NoKernels, model: CausalLM, kv: KVCache, words: Tensor, config: EngineConfig) -> Forward:
-    num_threads = config.num_threads or len(os.sched_getaffinity(0))
+    num_threads = config.num_threads or usual_threads()
     if isinstance(kernels, NoKernels) or not isinstance(kv, HostKVCache):
         torch.set_num_threads(num_threads)
         return TorchForward(model, words, kv.layout, DTYPES[config.dtype], layer_group=config.layer_group)
     # torch only draws then: threads of its own would spin where the kernels' are to run.
     torch.set_num_threads(1)
     return CpuForward(kernels, kv, layer_group=config.layer_group, num_threads=num_threads)
+
+
+def usual_threads() -> int:
+    """Return how many threads compute unless told: `OMP_NUM_THREADS`, by which nodes share a machine, or one for each core."""
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(told) if told.isdecimal() and int(told) else len(os.sched_getaffinity(0))
 
 
 def _geometry(config: EngineConfig, facts: ModelFacts, num_blocks: int) -> Geometry:

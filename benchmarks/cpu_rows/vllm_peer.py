@@ -45,7 +45,7 @@ async def vllm_peer() -> AsyncIterator[VllmPeer | None]:
         python,
         str(PROGRAM),
         json.dumps({"model": str(find_model("smollm2"))}),
-        env={**os.environ, **_settings()},
+        env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | _settings(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_BYTES,

@@ -1,5 +1,6 @@
 """The torch runner against `transformers`: the same logits in every variant, however a sequence is cut, in any company."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from twostep.core.ids import BlockId, RequestId
 from twostep.core.request import SamplingParams
 from twostep.engine.batch import Batch, Chunk, Draw
 from twostep.engine.config import EngineConfig
-from twostep.engine.torch_runner import TorchRunner, draw_tokens
+from twostep.engine.torch_runner import TorchRunner, draw_tokens, usual_threads
 from twostep.tests.engine.tiny_llama import VARIANTS, write_tiny_llama
 
 pytestmark = pytest.mark.model
@@ -123,6 +124,18 @@ def test_a_fingerprint_names_what_two_nodes_must_agree_on(tmp_path: Path) -> Non
     assert one == same
     assert one.weights == other_rope.weights != other_weights.weights
     assert one.rope != other_rope.rope
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("3", 3), ("2,1", 2), ("", None), ("0", None), ("many", None)],
+    ids=["number", "levels", "empty", "none", "word"],
+)
+def test_threads_are_as_many_as_the_environment_shares_out(
+    told: str, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", told)
+    assert usual_threads() == (expected or len(os.sched_getaffinity(0)))
 
 
 def test_the_pool_bounds_the_longest_sequence(tmp_path: Path) -> None:

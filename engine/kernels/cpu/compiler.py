@@ -1,5 +1,6 @@
 """Compiles the CPU kernels, once for each source, compiler and set of instructions, and remembers where."""
 
+import atexit
 import hashlib
 import logging
 import os
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from twostep.core.errors import ConfigError
@@ -35,8 +37,21 @@ def compiled_kernels(instructions: InstructionSet, dtype: str, cache: Path, sour
     command = (compiler, *FLAGS, *instructions.compiler_flags, f"-I{SOURCES}", f"-DTWOSTEP_TYPE={TYPES[dtype]}", str(source))
     library = cache / f"{instructions.name}-{dtype}-{_name_of(command, version, source)}.so"
     if not library.is_file():
+        library = _writable(cache) / library.name
         _compile(command, library)
     return library
+
+
+def _writable(cache: Path) -> Path:
+    """Return the cache, or, where nothing can be kept there, a folder that goes with this process."""
+    with suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+        if os.access(cache, os.W_OK):
+            return cache
+    log.warning("the CPU kernels cannot be kept: they are compiled at each start", extra={"cache": str(cache)})
+    folder = tempfile.mkdtemp(prefix="twostep-kernels-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _compiler() -> tuple[str, str]:
@@ -59,7 +74,6 @@ def _compile(command: tuple[str, ...], library: Path) -> None:
     log.info("compiling CPU kernels, once: some seconds", extra={"library": str(library)})
     started = time.monotonic()
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             built = Path(folder) / library.name
             _run((*command, "-o", str(built)))
