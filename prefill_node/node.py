@@ -29,6 +29,7 @@ from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
+from twostep.node.trace import Tracer
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -99,13 +100,14 @@ class PrefillNode:
             record=record,
             background=background,
             metrics=metrics,
+            tracer=Tracer(clock),
             free_watch=FreeWatch(engine, metrics, clock),
             timers=timers,
             clock=clock,
         )
         self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
-        self._feed = EngineFeed(engine, metrics, clock, threads)
+        self._feed = EngineFeed(engine, metrics, self.parts.tracer, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
         self.integrity = self._new_integrity()
         self.control = self._new_control()
@@ -202,6 +204,7 @@ class PrefillNode:
             readiness=self.readiness,
             metrics=self.parts.metrics,
             ledger=lambda: prefill_ledger(self.parts, self.legs),
+            tracer=self.parts.tracer,
             growth_tokens=0,
         )
 
