@@ -50,7 +50,7 @@ class Handoff:
         now = clock()
         self.order = order
         self.prepared = prepared
-        self.deadline = now + order.remaining_s
+        self.deadline = now + order.timing.remaining_s
         self.state = HandoffState.QUEUED
         self.reservation: Reservation | None = None
         self.leg: ExpectedLeg | None = None
@@ -100,7 +100,7 @@ class Handoff:
         self.order, self.granted, self.loss = order, None, None
         self.trace("queued again")
         self.meter = BillMeter(now)
-        self.deadline = now + order.remaining_s
+        self.deadline = now + order.timing.remaining_s
         self.changed.set()
 
     def set_position(self, position: int) -> None:
