@@ -49,7 +49,7 @@ class Handoff:
         now = clock()
         self.order = order
         self.prepared = prepared
-        self.deadline = now + order.remaining_s
+        self.deadline = now + order.timing.remaining_s
         self.state = HandoffState.QUEUED
         self.reservation: Reservation | None = None
         self.leg: ExpectedLeg | None = None
@@ -87,7 +87,7 @@ class Handoff:
             self.move_to(HandoffState.RESERVED)
         self.order, self.granted, self.loss = order, None, None
         self.meter = BillMeter(now)
-        self.deadline = now + order.remaining_s
+        self.deadline = now + order.timing.remaining_s
         self.changed.set()
 
     def set_position(self, position: int) -> None:

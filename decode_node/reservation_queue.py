@@ -208,7 +208,7 @@ class ReservationQueue:
         parts, request = self._parts, order.request
         if self._is_closed:
             raise NodeUnavailable(f"{parts.node} is draining")
-        if order.remaining_s <= 0:
+        if order.timing.remaining_s <= 0:
             raise DeadlineExceeded(f"request {request.id} came after its deadline")
         if len(request.output_tokens) >= request.stop.max_tokens:
             had, limit = len(request.output_tokens), request.stop.max_tokens

@@ -21,12 +21,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PrefillOrder:
-    """What a router asks of a prefill node. `fingerprint` is the decode node's."""
+    """What a router asks of a prefill node. `fingerprint` is the decode node's; `age_s` is the request's."""
 
     router: RouterId
     request: Request
     ticket: Ticket
     fingerprint: Fingerprint
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

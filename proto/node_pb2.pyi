@@ -123,16 +123,18 @@ class PeersReply(_message.Message):
     def __init__(self, peers: _Optional[_Iterable[_Union[PeerState, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("router", "sequence", "lease_s", "live")
+    __slots__ = ("router", "sequence", "lease_s", "live", "held")
     ROUTER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     router: str
     sequence: int
     lease_s: float
     live: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ...) -> None: ...
+    held: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("unknown", "status")
@@ -274,24 +276,38 @@ class StopRules(_message.Message):
     ignore_eos: bool
     def __init__(self, max_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
 
+class ServiceLevel(_message.Message):
+    __slots__ = ("priority", "tenant", "ttft_s", "tpot_s")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    TPOT_S_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    tenant: str
+    ttft_s: float
+    tpot_s: float
+    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ...) -> None: ...
+
 class GenerateRequest(_message.Message):
-    __slots__ = ("id", "prompt", "output_tokens", "sampling", "stop", "cache_salt")
+    __slots__ = ("id", "prompt", "output_tokens", "sampling", "stop", "cache_salt", "level")
     ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     id: str
     prompt: _containers.RepeatedScalarFieldContainer[int]
     output_tokens: _containers.RepeatedScalarFieldContainer[int]
     sampling: Sampling
     stop: StopRules
     cache_salt: bytes
-    def __init__(self, id: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., output_tokens: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stop: _Optional[_Union[StopRules, _Mapping]] = ..., cache_salt: _Optional[bytes] = ...) -> None: ...
+    level: ServiceLevel
+    def __init__(self, id: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., output_tokens: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stop: _Optional[_Union[StopRules, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., level: _Optional[_Union[ServiceLevel, _Mapping]] = ...) -> None: ...
 
 class ReserveRequest(_message.Message):
-    __slots__ = ("router", "request", "attempt", "prefill_node", "fingerprint", "geometry", "remaining_s")
+    __slots__ = ("router", "request", "attempt", "prefill_node", "fingerprint", "geometry", "remaining_s", "age_s")
     class FingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +322,7 @@ class ReserveRequest(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
     router: str
     request: GenerateRequest
     attempt: int
@@ -313,7 +330,8 @@ class ReserveRequest(_message.Message):
     fingerprint: _containers.ScalarMap[str, str]
     geometry: Geometry
     remaining_s: float
-    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., attempt: _Optional[int] = ..., prefill_node: _Optional[_Union[NodeRef, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., remaining_s: _Optional[float] = ...) -> None: ...
+    age_s: float
+    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., attempt: _Optional[int] = ..., prefill_node: _Optional[_Union[NodeRef, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., remaining_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class TokenRange(_message.Message):
     __slots__ = ("start", "end")
@@ -400,7 +418,7 @@ class Granted(_message.Message):
     def __init__(self, ticket: _Optional[_Union[Ticket, _Mapping]] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class PrefillRequest(_message.Message):
-    __slots__ = ("router", "request", "ticket", "fingerprint")
+    __slots__ = ("router", "request", "ticket", "fingerprint", "age_s")
     class FingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -412,11 +430,13 @@ class PrefillRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
     router: str
     request: GenerateRequest
     ticket: Ticket
     fingerprint: _containers.ScalarMap[str, str]
-    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., ticket: _Optional[_Union[Ticket, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    age_s: float
+    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., ticket: _Optional[_Union[Ticket, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class PrefillReply(_message.Message):
     __slots__ = ("bill", "first_token")
