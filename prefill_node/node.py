@@ -20,7 +20,7 @@ from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
-from twostep.node.gauges import observe_engine
+from twostep.node.gauges import observe_backlog, observe_engine
 from twostep.node.handoff_messages import Hello
 from twostep.node.integrity import Integrity, audit_owners
 from twostep.node.leases import Leases
@@ -180,6 +180,7 @@ class PrefillNode:
     def _publish_gauges(self) -> None:
         metrics, legs = self.parts.metrics, self.legs
         observe_engine(metrics, self.parts.engine, legs.owners)
+        observe_backlog(metrics, self.parts.engine, legs.waiting_tokens)
         metrics.observe("legs", "Legs by phase.", "phase", legs.count)
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(legs.waiting))
 
