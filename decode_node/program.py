@@ -30,6 +30,7 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
             materials.metrics,
             time.monotonic,
             channels=materials.channels,
+            spans=materials.spans,
         )
         _require_room(node)
         return node

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
@@ -12,6 +12,8 @@ import grpc.aio
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
+from twostep.core.otlp import exporting
+from twostep.core.spans import SpanSink
 from twostep.core.threads import OWN_THREADS
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
@@ -66,6 +68,8 @@ class Materials:
     metrics: NodeMetrics
     channels: Channels
     """To peers."""
+    spans: SpanSink | None = None
+    """Where spans of traced requests go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,20 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     if config.transport == "local" and fabric is None:
         raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
     take_short_turns()
-    node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
+    node = new_identity(config)
+    with exporting(config.tracing, f"twostep.{program.role}_node", str(node)) as spans:
+        await _serve_as(node, program, config, stop, fabric, spans)
+
+
+async def _serve_as(
+    node: NodeRef,
+    program: NodeProgram[N],
+    config: NodeConfig,
+    stop: asyncio.Event,
+    fabric: LocalFabric | None,
+    spans: SpanSink | None,
+) -> None:
+    metrics, loading = NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
     async with listening(config, node, program.role, metrics.registry, security) as server:
         program.add_services(server.server, loading)
@@ -96,7 +113,7 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         )
         materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
         if materials is not None:
-            hosted = program.build(materials)
+            hosted = program.build(replace(materials, spans=spans))
             keep_loaded()
             await host(hosted, config, server, loading, stop)
 

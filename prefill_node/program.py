@@ -29,6 +29,7 @@ def node_program(config: PrefillNodeConfig) -> NodeProgram[PrefillNode]:
             time.monotonic,
             handoff_address=address.grpc,
             channels=materials.channels,
+            spans=materials.spans,
         )
 
     return NodeProgram("prefill", add_services, build)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from twostep.core.certificates import FrontTlsConfig, TlsConfig
 from twostep.core.config import config
+from twostep.core.otlp import TracingConfig
 from twostep.router.discovery.config import DiscoveryConfig
 from twostep.router.model_folder import is_fake
 
@@ -36,6 +37,8 @@ class RouterConfig:
     """Certificates with which routers and nodes prove that they belong together; without, nodes are called in plain text."""
     front_tls: FrontTlsConfig | None = None
     """The certificate that clients are shown at both front doors; without, they are served in plain text."""
+    tracing: TracingConfig | None = None
+    """Where spans of requests are sent; without, nobody is told of traces."""
     router_id: str = ""
     """This router's name towards nodes, by default the host's; a random part is added at every start."""
     host: str = "127.0.0.1"

@@ -22,9 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class Legs:
-    """What the calls answer goes into `inbox`, in order with what comes from D's stream."""
+    """What the calls answer goes into `inbox`, in order with what comes from D's stream. The nodes are told `traceparent`."""
 
-    def __init__(self, pool: NodePool, request: Request, inbox: Inbox, *, arrived: float, deadline: float) -> None:
+    def __init__(
+        self, pool: NodePool, request: Request, inbox: Inbox, traceparent: str = "", *, arrived: float, deadline: float
+    ) -> None:
+        self._traceparent = traceparent
         self._pool = pool
         self._request = request
         self._inbox = inbox
@@ -115,7 +118,7 @@ class Legs:
             if node is None:
                 raise NodeUnavailable(f"{placement.decode.ref} has gone")
             source = placement.prefill.description if placement.prefill else None
-            async with aclosing(node.client.reserve(request, attempt, source, self._timing())) as events:
+            async with aclosing(node.client.reserve(request, attempt, source, self._timing(), self._traceparent)) as events:
                 async for event in events:
                     self._inbox.put(event)
                     if isinstance(event, Reserved):
@@ -133,7 +136,7 @@ class Legs:
         try:
             if node is None:
                 raise NodeUnavailable(f"{source} has gone")
-            bill = await node.client.prefill(request, ticket, placement.decode.description, self._timing())
+            bill = await node.client.prefill(request, ticket, placement.decode.description, self._timing(), self._traceparent)
             self.leave(source)
             self._inbox.put(PrefillDone(attempt, bill))
         except ServingError as error:

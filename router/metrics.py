@@ -2,6 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from twostep.router.bill import TTFT_PARTS, Bill
+
+PART_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2)
@@ -28,6 +31,14 @@ class Metrics:
         self.cached_tokens = self._counter("cached_prompt_tokens", "Prompt tokens that nobody had to compute")
         self.completion_tokens = self._counter("completion_tokens", "Tokens answered")
         self.ttft = self._histogram("time_to_first_token_seconds", "From a request's arrival to its first token", SECONDS)
+        parts = Histogram(
+            "twostep_router_ttft_part_seconds",
+            "The parts of the time to the first token: their sums add up to its sum",
+            ("part",),
+            buckets=PART_SECONDS,
+            registry=self.registry,
+        )
+        self._ttft_parts = {part: parts.labels(part) for part in TTFT_PARTS}
         self.tpot = self._histogram("time_per_output_token_seconds", "Mean over one answer, without its first", TOKEN_SECONDS)
         self.node_ready = self._gauge("node_ready", "Whether requests may be placed there", "address", "role")
         self.nodes = self._gauge("nodes", "Nodes that discovery names, or that still finish what they have", "role")
@@ -43,6 +54,12 @@ class Metrics:
         self.slowest_pair = self._gauge(
             "slowest_pair_bytes_per_second", "What the slowest proven pair's last probe moved; 0 without a proven pair"
         )
+
+    def observe_ttft(self, bill: Bill) -> None:
+        """Count a time to the first token, and each of its parts."""
+        self.ttft.observe(bill.ttft)
+        for part, histogram in self._ttft_parts.items():
+            histogram.observe(getattr(bill, part))
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

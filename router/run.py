@@ -11,6 +11,7 @@ from twostep.core.ids import NodeRef
 from twostep.core.request import FinishReason, Request
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
 from twostep.router.events import Event, Reserved
+from twostep.router.history import RequestStory
 from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
 from twostep.router.metrics import Metrics
@@ -60,6 +61,7 @@ class Run:
         legs: Legs,
         inbox: Inbox,
         times: Timeline,
+        story: RequestStory,
         on_tokens: OnTokens,
         *,
         nodes: Nodes,
@@ -70,6 +72,7 @@ class Run:
         self._legs = legs
         self._inbox = inbox
         self._times = times
+        self._story = story
         self._nodes = nodes
         self._metrics = metrics
         self._on_tokens = on_tokens
@@ -79,7 +82,10 @@ class Run:
 
     async def to_the_end(self) -> Outcome:
         """Serve the request. Raises ServingError when it fails for good."""
-        await self._begin(self._nodes.place(None, self._avoid()))
+        placing = self._now()
+        placement = self._nodes.place(None, self._avoid())
+        self._times.place_s = self._now() - placing
+        await self._begin(placement)
         while self._finish is None and not self._is_satisfied:
             for event in await self._inbox.take():
                 await self._react(event)
@@ -111,6 +117,8 @@ class Run:
         fresh, self._fresh = self._fresh, []
         if fresh and not self._is_satisfied:
             self._is_satisfied = not await self._on_tokens(fresh)
+            if self._times.first_written is None:
+                self._times.first_written = self._now()
 
     async def _retry_or_raise(self, decision: Retry | Fail) -> None:
         if self._is_satisfied:
@@ -127,6 +135,7 @@ class Run:
 
     async def _begin(self, placement: Placement) -> None:
         self._state.begin_attempt(placement)
+        self._story.begin_attempt(placement, len(self._state.tokens))
         if placement.bypass:
             self._metrics.bypass.labels(placement.bypass).inc()
         self._times.begin_attempt(self._now())
@@ -141,6 +150,7 @@ class Run:
             self._metrics.retries_refused.labels(retry.error.code).inc()
             raise retry.error
         failed = self._state.placement
+        self._story.fail_attempt(retry.error.message)
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
         if isinstance(retry.error, FingerprintMismatch) and failed.prefill:
