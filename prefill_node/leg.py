@@ -54,7 +54,7 @@ class PrefillLeg:
         self.order = order
         self.prepared = prepared
         self.ticket = order.ticket
-        self.arrived_at = self.stopped_at = self._moved_at = clock()
+        self.arrived_at = self.stopped_at = self.moved_at = clock()
         self.deadline = self.arrived_at + order.ticket.remaining_s
         self.phase = Phase.QUEUED
         self.position = 0
@@ -91,13 +91,13 @@ class PrefillLeg:
         return self.outgoing.report().bytes_sent if self.outgoing else 0
 
     def enter(self, phase: Phase) -> None:
-        self.phase, self._moved_at = phase, self._clock()
+        self.phase, self.moved_at = phase, self._clock()
 
     def idle_s(self) -> float:
         """Return for how long the leg has been seen in its phase without another byte sent; asked regularly by the timer."""
         if self.bytes_sent != self._seen_bytes:
-            self._seen_bytes, self._moved_at = self.bytes_sent, self._clock()
-        return self._clock() - self._moved_at
+            self._seen_bytes, self.moved_at = self.bytes_sent, self._clock()
+        return self._clock() - self.moved_at
 
     def stop(self, reason: ServingError, *, tell: bool = True) -> None:
         """Make the leg end at its next wait. The first reason stands; with `tell` unset the decode node knows already."""
