@@ -13,6 +13,7 @@ from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, N
 from twostep.node.leases import Heartbeat, Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.trace import NodeTrace, Tracer
 
 
 class Requests(Protocol):
@@ -58,6 +59,7 @@ class NodeControl:
     metrics: NodeMetrics
     growth_tokens: int
     ledger: Callable[[], NodeLedger]
+    tracer: Tracer
     hold: Callable[[Heartbeat], None] = _draws_too_little
     """Pauses the requests that a heartbeat holds, and lets the router's others go on."""
 
@@ -97,6 +99,10 @@ class NodeControl:
     def cordon(self, reason: str) -> None:
         """Take the node out of service: routers place nothing more here, and what runs goes on. No reason: back into it."""
         self.readiness.cordon = reason
+
+    def trace(self, within_s: float | None) -> NodeTrace:
+        """Return what the node did lately, or in the last `within_s` seconds."""
+        return self.tracer.read(self.node, within_s)
 
     def status(self) -> NodeStatus:
         load, blocks, waiting = self.engine.load(), self.engine.occupancy(), self.requests.waiting_tokens()

@@ -13,6 +13,7 @@ from twostep.engine.engine import Engine
 from twostep.engine.sequence import PrefixChain, Prepared
 from twostep.node.leases import Heartbeat
 from twostep.node.metrics import NodeMetrics
+from twostep.node.trace import Tracer
 from twostep.tests.engine.fakes import ONE, ask, build_engine, put
 from twostep.tests.handoff.clock import ManualClock
 
@@ -55,7 +56,7 @@ class Node:
 def _handoff(request: RequestId, router: RouterId, clock: ManualClock) -> Handoff:
     asked = Request(request, (1,), SamplingParams(0), StopRules(50))
     order = ReserveOrder(router, asked, Attempt(1), None, Timing(remaining_s=600.0))
-    return Handoff(order, Prepared(asked, PrefixChain(BlockHash(b""), 32), 1), clock)
+    return Handoff(order, Prepared(asked, PrefixChain(BlockHash(b""), 32), 1), Tracer(clock), clock)
 
 
 def beat(router: RouterId, *held: RequestId) -> Heartbeat:
