@@ -9,7 +9,7 @@ from twostep.core.bill import DecodeBill, PrefillBill
 from twostep.core.errors import QueueFull, ServingError, error_classes
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, Generation, Incarnation, NodeId, NodeRef, RequestId
-from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.proto import node_pb2, wire
 
@@ -35,6 +35,7 @@ REQUEST = Request(
     stop=StopRules(max_tokens=5, eos_ids=frozenset({2, 0}), stop_ids=frozenset({9}), ignore_eos=True),
     output_tokens=(4, 5),
     cache_salt=b"\x00\xff",
+    level=ServiceLevel(priority=-3, tenant="t", ttft_s=0.5, tpot_s=0.05),
 )
 VALUES: list[tuple[str, Any]] = [
     ("node", NODE),

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from twostep.kube.errors import ApiError
 from twostep.router.discovery.config import KubernetesDiscovery
 from twostep.router.discovery.endpoint_slices import Slice
 from twostep.router.discovery.kubernetes_watch import (
     LONGEST_PAUSE_S,
-    ApiError,
     Events,
     KubernetesWatch,
     backoff_s,
@@ -82,7 +82,7 @@ class Watching:
 
     async def uids(self, num_changes: int) -> list[list[str]]:
         """Return the ids of the members after each of the next changes."""
-        async with asyncio.timeout(5), aclosing(self.watch.changes()) as news:  # type: ignore[type-var]
+        async with asyncio.timeout(60), aclosing(self.watch.changes()) as news:  # type: ignore[type-var]
             return [_ids(await anext(news)) for _ in range(num_changes)]
 
 
