@@ -86,7 +86,7 @@ async def _keep_busy(decode: NodeClient) -> None:
             request = _request(f"busy-{number}-{len(live)}", prompts.draw(LONG_TOKENS), max_tokens=1)
             async for _ in decode.reserve(request, 1, None, remaining_s=CALL_S):
                 live.add(request.id)
-        beat = await decode.heartbeat(number, live, lease_s=CALL_S, timeout_s=CALL_S)
+        beat = await decode.heartbeat(number, live, None, lease_s=CALL_S, timeout_s=CALL_S)
         live -= beat.unknown
         await asyncio.sleep(BEAT_S)
 
