@@ -1,6 +1,7 @@
 """What the nodes know of a request: token ids, sampling and stop rules. No text."""
 
 import enum
+import math
 from dataclasses import dataclass
 
 from twostep.core.ids import RequestId
@@ -43,6 +44,31 @@ class StopRules:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """How a request is to be served beside others.
+
+    A lower `priority` is served earlier. Tenants get equal shares of what they compete for. `ttft_s`, from the request's
+    arrival at the router, and `tpot_s` are what its client would like; None: no wish.
+    """
+
+    priority: int = 0
+    tenant: str = ""
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A request's place in time, in durations, as clocks of different machines have nothing to do with each other.
+
+    `age_s` is how long ago it arrived at its router, `remaining_s` how long it may still take.
+    """
+
+    age_s: float = 0.0
+    remaining_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request as the nodes see it.
 
@@ -55,6 +81,7 @@ class Request:
     stop: StopRules
     output_tokens: tuple[int, ...] = ()
     cache_salt: bytes = b""
+    level: ServiceLevel = ServiceLevel()
 
     @property
     def tokens(self) -> tuple[int, ...]:

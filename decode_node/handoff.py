@@ -13,6 +13,7 @@ from twostep.decode_node.progress import ProgressWatch
 from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.handoff_state import HandoffState, move
 from twostep.node.handoff_messages import Answer
+from twostep.node.trace import Tracer
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +46,11 @@ class Handoff:
     pending while a copy of an earlier leg into these blocks may still be running.
     """
 
-    def __init__(self, order: ReserveOrder, prepared: Prepared, clock: Clock) -> None:
+    def __init__(self, order: ReserveOrder, prepared: Prepared, tracer: Tracer, clock: Clock) -> None:
         now = clock()
         self.order = order
         self.prepared = prepared
-        self.deadline = now + order.remaining_s
+        self.deadline = now + order.timing.remaining_s
         self.state = HandoffState.QUEUED
         self.reservation: Reservation | None = None
         self.leg: ExpectedLeg | None = None
@@ -63,6 +64,8 @@ class Handoff:
         """What it was found to wait for when it was tried last."""
         self.next_index = len(order.request.output_tokens)
         self.meter = BillMeter(now)
+        self._tracer = tracer
+        self.trace(self.state)
 
     @property
     def id(self) -> RequestId:
@@ -79,15 +82,25 @@ class Handoff:
     def move_to(self, state: HandoffState) -> None:
         """Raises IllegalMove when the table of moves does not hold the move."""
         self.state = move(self.state, state)
+        if self.is_over:
+            self._tracer.leave(self.id, self.order.attempt)
+        else:
+            self.trace(state)
         self.changed.set()
+
+    def trace(self, phase: str) -> None:
+        """Note for whoever reads the node's trace what the request is at."""
+        self._tracer.enter(self.id, self.order.attempt, phase)
 
     def renew(self, order: ReserveOrder, now: float) -> None:
         """Go back to waiting, on the same blocks, for another attempt."""
         if self.state is HandoffState.FILLING:
             self.move_to(HandoffState.RESERVED)
+        self._tracer.leave(self.id, self.order.attempt)
         self.order, self.granted, self.loss = order, None, None
+        self.trace("queued again")
         self.meter = BillMeter(now)
-        self.deadline = now + order.remaining_s
+        self.deadline = now + order.timing.remaining_s
         self.changed.set()
 
     def set_position(self, position: int) -> None:

@@ -46,6 +46,7 @@ from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
+from twostep.node.trace import Tracer
 
 PAIR_SHARE = 0.75
 """One prefill node leaves the others a part of the landing pool."""
@@ -90,6 +91,7 @@ class DecodeNode:
             unattached_holds=HoldMeter(),
             background=Background(),
             metrics=metrics,
+            tracer=Tracer(clock),
             timers=timers,
             clock=clock,
         )
@@ -97,7 +99,7 @@ class DecodeNode:
         self.legs = Legs(self.parts, self.release)
         growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
         self.queue = self._new_queue(config, growth_tokens)
-        self._feed = EngineFeed(self.parts.engine, metrics, clock, threads)
+        self._feed = EngineFeed(self.parts.engine, metrics, self.parts.tracer, clock, threads)
         self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s)
@@ -248,6 +250,7 @@ class DecodeNode:
             readiness=self.readiness,
             metrics=self.parts.metrics,
             ledger=lambda: decode_ledger(self.parts),
+            tracer=self.parts.tracer,
             growth_tokens=growth_tokens,
         )
 

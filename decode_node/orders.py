@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Attempt, NodeRef, RouterId
-from twostep.core.request import Request
+from twostep.core.request import Request, Timing
 from twostep.core.ticket import Ticket
 
 
@@ -25,7 +25,7 @@ class ReserveOrder:
     request: Request
     attempt: Attempt
     source: Source | None
-    remaining_s: float
+    timing: Timing
 
 
 @dataclass(frozen=True, slots=True)

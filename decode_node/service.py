@@ -8,6 +8,7 @@ import grpc.aio
 from twostep.core.errors import InvalidRequest
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Attempt, RouterId
+from twostep.core.request import Timing
 from twostep.decode_node.node import DecodeNode
 from twostep.decode_node.orders import Granted, Queued, ReserveOrder, Source
 from twostep.decode_node.tokens import Ended, TokenBatch
@@ -100,7 +101,8 @@ def _order_from_pb(wire: pb.ReserveRequest) -> ReserveOrder:
     if wire.HasField("prefill_node"):
         fingerprint = Fingerprint.from_dict(dict(wire.fingerprint))
         source = Source(node_from_pb(wire.prefill_node), fingerprint, geometry_from_pb(wire.geometry))
-    return ReserveOrder(RouterId(wire.router), request_from_pb(wire.request), Attempt(wire.attempt), source, wire.remaining_s)
+    request, timing = request_from_pb(wire.request), Timing(wire.age_s, wire.remaining_s)
+    return ReserveOrder(RouterId(wire.router), request, Attempt(wire.attempt), source, timing)
 
 
 def _event_to_pb(event: Queued | Granted) -> pb.ReserveEvent:

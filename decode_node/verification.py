@@ -29,6 +29,7 @@ class Verification:
             return self._superseded(done)
         handoff.meter.done_at = self._parts.clock()
         self.fill(handoff)
+        handoff.trace("verifying")
         finish = handoff.order.request.stop.finish_reason(done.first_token, handoff.next_index)
         if finish:
             return self._finish(handoff, done.first_token, finish)

@@ -26,6 +26,7 @@ from twostep.engine.sequence import Prepared as Prepared
 from twostep.engine.sequence_table import Busy as Busy
 from twostep.engine.sequence_table import Capacity, SequenceTable, Supplies
 from twostep.engine.sequence_table import Lacking as Lacking
+from twostep.engine.step_record import RunTime, RunTimer, StepRecord
 
 OnBatchLayers = Callable[[Batch, range], None]
 
@@ -41,19 +42,13 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step did.
-
-    `preempted` lists those preempted since the last result. `computed_prompt_tokens` counts forced tokens too; neither a
-    prefix hit nor a handoff computes any.
-    """
+    """What one step did; `preempted` lists those preempted since the last result."""
 
     batch: Batch
     events: tuple[TokenEvent, ...]
     faults: tuple[tuple[RequestId, ServingError], ...]
     preempted: tuple[RequestId, ...]
-    computed_prompt_tokens: int
-    num_decode_tokens: int
-    duration_s: float
+    record: StepRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,9 @@ class Engine:
         self._sequences = SequenceTable(self._pool, Capacity(self._block_tokens, self.max_tokens, config.max_batch))
         self._in_step: frozenset[RequestId] = frozenset()
         self._preempted: list[RequestId] = []
+        self._timer = RunTimer(clock)
         self._num_steps = 0
+        self._num_hit_tokens = 0
 
     @property
     def max_tokens(self) -> int:
@@ -258,12 +255,11 @@ class Engine:
         with self._lock:
             batch = self._schedule()
         if batch is None:
+            self._timer.rest()
             return None
-        started = self._clock()
-        drawn = self.runner.run(batch, lambda layers: self._on_layers(batch, layers))
-        duration_s = self._clock() - started
+        drawn, took = self._timer.time(lambda: self.runner.run(batch, lambda layers: self._on_layers(batch, layers)))
         with self._lock:
-            return self._commit(batch, drawn, duration_s)
+            return self._commit(batch, drawn, took)
 
     def _picture(self) -> tuple[BlockTable, dict[RequestId, Holder]]:
         with self._lock:
@@ -288,8 +284,8 @@ class Engine:
         candidates, num_coming = self._sequences.candidates(), self._sequences.num_coming_blocks
         return plan_step(candidates, self._limits, num_available=self._pool.num_available, num_coming=num_coming)
 
-    def _commit(self, batch: Batch, drawn: list[Drawn], duration_s: float) -> StepResult:
-        num_prompt = sum(self._sequences[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
+    def _commit(self, batch: Batch, drawn: list[Drawn], took: RunTime) -> StepResult:
+        record = self._record(batch, took)
         events: list[TokenEvent] = []
         faults: list[tuple[RequestId, ServingError]] = []
         for chunk, result in zip(batch.chunks, drawn, strict=True):
@@ -305,9 +301,24 @@ class Engine:
                 events += self._advance(sequence, chunk, result)
         preempted, self._preempted = tuple(self._preempted), []
         self._in_step = frozenset()
+        return StepResult(batch, tuple(events), tuple(faults), preempted, record)
+
+    def _record(self, batch: Batch, took: RunTime) -> StepRecord:
         self._num_steps += 1
-        num_decode = batch.num_tokens - num_prompt
-        return StepResult(batch, tuple(events), tuple(faults), preempted, num_prompt, num_decode, duration_s)
+        num_prompt = sum(self._sequences[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
+        before, self._num_hit_tokens = self._num_hit_tokens, self._sequences.num_hit_tokens
+        return StepRecord(
+            number=self._num_steps,
+            started_at=took.started_at,
+            duration_s=took.duration_s,
+            gap_s=took.gap_s,
+            num_requests=len(batch.chunks),
+            num_decode_tokens=batch.num_tokens - num_prompt,
+            num_prompt_tokens=num_prompt,
+            num_hit_tokens=self._num_hit_tokens - before,
+            num_preempted=len(self._preempted),
+            token_budget=self._limits.token_budget,
+        )
 
     def _advance(self, sequence: Sequence, chunk: Chunk, token: int | None) -> list[TokenEvent]:
         sequence.num_computed = chunk.end

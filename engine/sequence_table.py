@@ -59,6 +59,8 @@ class SequenceTable:
         self._pool = pool
         self._capacity = capacity
         self._sequences: dict[RequestId, Sequence] = {}
+        self.num_hit_tokens = 0
+        """Tokens found in the prefix cache since the start, those of resumed requests included."""
         self._num_arrived = 0
         self._block_holds = HoldMeter()
         self._place_holds = HoldMeter()
@@ -175,6 +177,7 @@ class SequenceTable:
         sequence.blocks = list(holding.blocks)
         sequence.num_published = holding.num_cached
         sequence.num_computed = holding.num_cached * size
+        self.num_hit_tokens += sequence.num_computed
         return True
 
     def _usable(self, hashes: list[BlockHash], num_tokens: int) -> list[BlockHash]:

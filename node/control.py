@@ -14,6 +14,7 @@ from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, N
 from twostep.node.leases import Heartbeat, Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.trace import NodeTrace, Tracer
 
 
 class Requests(Protocol):
@@ -54,6 +55,7 @@ class NodeControl:
     metrics: NodeMetrics
     growth_tokens: int
     ledger: Callable[[], NodeLedger]
+    tracer: Tracer
 
     def describe(self) -> NodeDescription:
         runner = self.engine.runner
@@ -93,6 +95,10 @@ class NodeControl:
     def block_news(self, incarnation: Incarnation, first: int) -> BlockNews:
         """Return how the prefix cache has changed for a router that has followed it in `incarnation` up to event `first`."""
         return self.engine.block_news(first if incarnation == self.node.incarnation else -1)
+
+    def trace(self, within_s: float | None) -> NodeTrace:
+        """Return what the node did lately, or in the last `within_s` seconds."""
+        return self.tracer.read(self.node, within_s)
 
     def status(self) -> NodeStatus:
         load, blocks, waiting = self.engine.load(), self.engine.occupancy(), self.requests.waiting_tokens()

@@ -14,10 +14,10 @@ from twostep.core.address_file import write_address_file
 from twostep.core.errors import ConfigError
 from twostep.core.host_port import join_host_port
 from twostep.core.ids import NodeRef
+from twostep.core.status_page import StatusPage, Vitals
 from twostep.node.address import NodeAddress
 from twostep.node.config import NodeConfig
 from twostep.node.identity import advertised_host
-from twostep.node.status_page import StatusPage, Vitals
 from twostep.proto.rpc import new_server
 from twostep.proto.security import Security
 

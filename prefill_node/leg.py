@@ -15,18 +15,20 @@ from twostep.core.request import Request
 from twostep.core.ticket import Leg, Ticket
 from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.sender import OutgoingLeg
+from twostep.node.trace import Tracer
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillOrder:
-    """What a router asks of a prefill node. `fingerprint` is the decode node's."""
+    """What a router asks of a prefill node. `fingerprint` is the decode node's; `age_s` is the request's."""
 
     router: RouterId
     request: Request
     ticket: Ticket
     fingerprint: Fingerprint
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,13 @@ class Phase(enum.StrEnum):
 class PrefillLeg:
     """Changed by the control thread only. Each future is resolved at most once, by the leg's own task but for `stop`."""
 
-    def __init__(self, order: PrefillOrder, prepared: Prepared, clock: Clock) -> None:
+    def __init__(self, order: PrefillOrder, prepared: Prepared, tracer: Tracer, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
         self.order = order
         self.prepared = prepared
         self.ticket = order.ticket
-        self.arrived_at = self.stopped_at = self._moved_at = clock()
+        self.arrived_at = self.stopped_at = clock()
         self.deadline = self.arrived_at + order.ticket.remaining_s
-        self.phase = Phase.QUEUED
         self.position = 0
         self.lacking = ""
         """What it was found to wait for when it was tried last."""
@@ -71,6 +72,8 @@ class PrefillLeg:
         """Whether the decode node still has to hear how the leg ended."""
         self._seen_bytes = 0
         self._clock = clock
+        self._tracer = tracer
+        self.enter(Phase.QUEUED)
         self._reason: asyncio.Future[ServingError] = loop.create_future()
 
     @property
@@ -92,6 +95,10 @@ class PrefillLeg:
 
     def enter(self, phase: Phase) -> None:
         self.phase, self._moved_at = phase, self._clock()
+        if phase is Phase.ENDED:
+            self._tracer.leave(self.request_id, self.id.attempt)
+        else:
+            self._tracer.enter(self.request_id, self.id.attempt, phase)
 
     def idle_s(self) -> float:
         """Return for how long the leg has been seen in its phase without another byte sent; asked regularly by the timer."""

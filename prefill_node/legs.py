@@ -60,7 +60,7 @@ class Legs:
     def begin(self, order: PrefillOrder, prepared: Prepared) -> PrefillLeg:
         """Queue a new leg and run it. Raises StaleLeg when a later attempt is here, QueueFull when the queue is full."""
         self._require_place(order)
-        leg = PrefillLeg(order, prepared, self._parts.clock)
+        leg = PrefillLeg(order, prepared, self._parts.tracer, self._parts.clock)
         for earlier in self.of(leg.request_id):
             earlier.stop(StaleLeg(f"request {leg.request_id}: attempt {leg.id.attempt} has come"))
         self._legs[leg.request_id, leg.id.attempt] = leg

@@ -20,7 +20,7 @@ from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
-from twostep.node.gauges import observe_engine
+from twostep.node.gauges import observe_backlog, observe_engine
 from twostep.node.handoff_messages import Hello
 from twostep.node.integrity import Integrity, audit_owners
 from twostep.node.leases import Leases
@@ -29,6 +29,7 @@ from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
+from twostep.node.trace import Tracer
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -99,13 +100,14 @@ class PrefillNode:
             record=record,
             background=background,
             metrics=metrics,
+            tracer=Tracer(clock),
             free_watch=FreeWatch(engine, metrics, clock),
             timers=timers,
             clock=clock,
         )
         self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
-        self._feed = EngineFeed(engine, metrics, clock, threads)
+        self._feed = EngineFeed(engine, metrics, self.parts.tracer, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
         self.integrity = self._new_integrity()
         self.control = self._new_control()
@@ -178,6 +180,7 @@ class PrefillNode:
     def _publish_gauges(self) -> None:
         metrics, legs = self.parts.metrics, self.legs
         observe_engine(metrics, self.parts.engine, legs.owners)
+        observe_backlog(metrics, self.parts.engine, legs.waiting_tokens)
         metrics.observe("legs", "Legs by phase.", "phase", legs.count)
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(legs.waiting))
 
@@ -202,6 +205,7 @@ class PrefillNode:
             readiness=self.readiness,
             metrics=self.parts.metrics,
             ledger=lambda: prefill_ledger(self.parts, self.legs),
+            tracer=self.parts.tracer,
             growth_tokens=0,
         )
 

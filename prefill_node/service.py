@@ -32,6 +32,7 @@ class PrefillService(node_pb2_grpc.PrefillServicer):
             request_from_pb(request.request),
             ticket_from_pb(request.ticket),
             Fingerprint.from_dict(dict(request.fingerprint)),
+            request.age_s,
         )
         prefilled = await self._node.get().prefill(order)
         return pb.PrefillReply(bill=prefill_bill_to_pb(prefilled.bill), first_token=prefilled.first_token)

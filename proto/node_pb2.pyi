@@ -123,18 +123,20 @@ class PeersReply(_message.Message):
     def __init__(self, peers: _Optional[_Iterable[_Union[PeerState, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("router", "sequence", "lease_s", "live", "blocks")
+    __slots__ = ("router", "sequence", "lease_s", "live", "held", "blocks")
     ROUTER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     router: str
     sequence: int
     lease_s: float
     live: _containers.RepeatedScalarFieldContainer[str]
+    held: _containers.RepeatedScalarFieldContainer[str]
     blocks: BlockCursor
-    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[BlockCursor, _Mapping]] = ...) -> None: ...
+    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[BlockCursor, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("unknown", "status", "blocks")
@@ -274,6 +276,60 @@ class LedgerReply(_message.Message):
     entries: _containers.RepeatedCompositeFieldContainer[LedgerEntry]
     def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., referenced_blocks: _Optional[int] = ..., orphaned_blocks: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., landing_free_bytes: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ...) -> None: ...
 
+class TraceRequest(_message.Message):
+    __slots__ = ("within_s",)
+    WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    within_s: float
+    def __init__(self, within_s: _Optional[float] = ...) -> None: ...
+
+class TracedStep(_message.Message):
+    __slots__ = ("number", "age_s", "duration_s", "gap_s", "requests", "decode_tokens", "prompt_tokens", "hit_tokens", "preempted", "token_budget")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    GAP_S_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    age_s: float
+    duration_s: float
+    gap_s: float
+    requests: int
+    decode_tokens: int
+    prompt_tokens: int
+    hit_tokens: int
+    preempted: int
+    token_budget: int
+    def __init__(self, number: _Optional[int] = ..., age_s: _Optional[float] = ..., duration_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., requests: _Optional[int] = ..., decode_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., preempted: _Optional[int] = ..., token_budget: _Optional[int] = ...) -> None: ...
+
+class TracedSpan(_message.Message):
+    __slots__ = ("request", "attempt", "phase", "age_s", "duration_s")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    attempt: int
+    phase: str
+    age_s: float
+    duration_s: float
+    def __init__(self, request: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[str] = ..., age_s: _Optional[float] = ..., duration_s: _Optional[float] = ...) -> None: ...
+
+class TraceReply(_message.Message):
+    __slots__ = ("node", "steps", "spans")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    node: NodeRef
+    steps: _containers.RepeatedCompositeFieldContainer[TracedStep]
+    spans: _containers.RepeatedCompositeFieldContainer[TracedSpan]
+    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[TracedStep, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[TracedSpan, _Mapping]]] = ...) -> None: ...
+
 class Sampling(_message.Message):
     __slots__ = ("seed", "temperature", "top_k", "top_p", "min_p")
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -300,24 +356,38 @@ class StopRules(_message.Message):
     ignore_eos: bool
     def __init__(self, max_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
 
+class ServiceLevel(_message.Message):
+    __slots__ = ("priority", "tenant", "ttft_s", "tpot_s")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    TPOT_S_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    tenant: str
+    ttft_s: float
+    tpot_s: float
+    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ...) -> None: ...
+
 class GenerateRequest(_message.Message):
-    __slots__ = ("id", "prompt", "output_tokens", "sampling", "stop", "cache_salt")
+    __slots__ = ("id", "prompt", "output_tokens", "sampling", "stop", "cache_salt", "level")
     ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     id: str
     prompt: _containers.RepeatedScalarFieldContainer[int]
     output_tokens: _containers.RepeatedScalarFieldContainer[int]
     sampling: Sampling
     stop: StopRules
     cache_salt: bytes
-    def __init__(self, id: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., output_tokens: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stop: _Optional[_Union[StopRules, _Mapping]] = ..., cache_salt: _Optional[bytes] = ...) -> None: ...
+    level: ServiceLevel
+    def __init__(self, id: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., output_tokens: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stop: _Optional[_Union[StopRules, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., level: _Optional[_Union[ServiceLevel, _Mapping]] = ...) -> None: ...
 
 class ReserveRequest(_message.Message):
-    __slots__ = ("router", "request", "attempt", "prefill_node", "fingerprint", "geometry", "remaining_s")
+    __slots__ = ("router", "request", "attempt", "prefill_node", "fingerprint", "geometry", "remaining_s", "age_s")
     class FingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -332,6 +402,7 @@ class ReserveRequest(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
     router: str
     request: GenerateRequest
     attempt: int
@@ -339,7 +410,8 @@ class ReserveRequest(_message.Message):
     fingerprint: _containers.ScalarMap[str, str]
     geometry: Geometry
     remaining_s: float
-    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., attempt: _Optional[int] = ..., prefill_node: _Optional[_Union[NodeRef, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., remaining_s: _Optional[float] = ...) -> None: ...
+    age_s: float
+    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., attempt: _Optional[int] = ..., prefill_node: _Optional[_Union[NodeRef, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[Geometry, _Mapping]] = ..., remaining_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class TokenRange(_message.Message):
     __slots__ = ("start", "end")
@@ -426,7 +498,7 @@ class Granted(_message.Message):
     def __init__(self, ticket: _Optional[_Union[Ticket, _Mapping]] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class PrefillRequest(_message.Message):
-    __slots__ = ("router", "request", "ticket", "fingerprint")
+    __slots__ = ("router", "request", "ticket", "fingerprint", "age_s")
     class FingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -438,11 +510,13 @@ class PrefillRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
     router: str
     request: GenerateRequest
     ticket: Ticket
     fingerprint: _containers.ScalarMap[str, str]
-    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., ticket: _Optional[_Union[Ticket, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    age_s: float
+    def __init__(self, router: _Optional[str] = ..., request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., ticket: _Optional[_Union[Ticket, _Mapping]] = ..., fingerprint: _Optional[_Mapping[str, str]] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class PrefillReply(_message.Message):
     __slots__ = ("bill", "first_token")

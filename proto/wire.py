@@ -6,7 +6,7 @@ from twostep.core.block_news import BlockNews
 from twostep.core.errors import ServingError, error_classes
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
-from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.proto import node_pb2 as pb
 
@@ -61,6 +61,7 @@ def request_to_pb(request: Request) -> pb.GenerateRequest:
             ignore_eos=stop.ignore_eos,
         ),
         cache_salt=request.cache_salt,
+        level=_level_to_pb(request.level),
     )
 
 
@@ -84,6 +85,20 @@ def request_from_pb(wire: pb.GenerateRequest) -> Request:
             ignore_eos=stop.ignore_eos,
         ),
         cache_salt=wire.cache_salt,
+        level=_level_from_pb(wire.level),
+    )
+
+
+def _level_to_pb(level: ServiceLevel) -> pb.ServiceLevel:
+    return pb.ServiceLevel(priority=level.priority, tenant=level.tenant, ttft_s=level.ttft_s, tpot_s=level.tpot_s)
+
+
+def _level_from_pb(wire: pb.ServiceLevel) -> ServiceLevel:
+    return ServiceLevel(
+        priority=wire.priority,
+        tenant=wire.tenant,
+        ttft_s=wire.ttft_s if wire.HasField("ttft_s") else None,
+        tpot_s=wire.tpot_s if wire.HasField("tpot_s") else None,
     )
 
 

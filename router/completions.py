@@ -98,13 +98,13 @@ class Completions(Generic[F]):
     async def _job(self, asked: F, request: RequestId, arrived: float) -> Job:
         prompts = await self._dialect.prompts(asked, self._model)
         ids = choice_ids(request, len(prompts))
-        choices = [self._choice_job(index, asked, ids[index], prompt, arrived) for index, prompt in enumerate(prompts)]
+        choices = [await self._choice_job(index, asked, ids[index], prompt, arrived) for index, prompt in enumerate(prompts)]
         name = asked.model or self._model.names[0]
         writer = self._dialect.writer(request, name, int(time.time()), num_choices=len(choices))
         return Job(choices, writer, bool(asked.stream), asked.wants_usage)
 
-    def _choice_job(self, index: int, asked: F, request: RequestId, prompt: Prompt, arrived: float) -> ChoiceJob:
-        return ChoiceJob(index, self._generator.accept(asked, prompt, request, arrived=arrived), prompt.echo)
+    async def _choice_job(self, index: int, asked: F, request: RequestId, prompt: Prompt, arrived: float) -> ChoiceJob:
+        return ChoiceJob(index, await self._generator.accept(asked, prompt, request, arrived=arrived), prompt.echo)
 
     async def _whole(self, job: Job, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
         answered = await run_together([self._collect(one) for one in job.choices])

@@ -64,6 +64,9 @@ class RouterConfig:
     """Origins whose web pages may read the replies, such as `https://chat.example.org`; `*` for all of them."""
     drain_s: Seconds = 30.0
     """How long requests in flight may go on after SIGTERM."""
+    node_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """How long a request waits for nodes when none can serve it, such as when both pools are scaled to zero. With 0 it is
+    refused with 503 at once, and a router without nodes is not ready; otherwise it is, so that requests can wake them."""
     recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
     """How long a request that has lost a node waits for another one to be ready, before it fails."""
     max_attempts: Count = 5

@@ -54,7 +54,7 @@ class Dispatcher:
         try:
             async with self._limit(deadline) as limit:
                 inbox.on_overflow(lambda: _end_now(limit))
-                async with Legs(self._pool, request, inbox, deadline=deadline) as legs:
+                async with Legs(self._pool, request, inbox, arrived=arrived, deadline=deadline) as legs:
                     run = Run(request, state, legs, inbox, times, on_tokens, nodes=self, metrics=self._metrics)
                     return await run.to_the_end()
         except TimeoutError as cause:

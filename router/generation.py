@@ -20,6 +20,9 @@ from twostep.router.usage import Usage
 
 T = TypeVar("T")
 
+UntilServed = Callable[[], Awaitable[None]]
+"""Waits, for a while at most, until a request can be served."""
+
 OnPieces = Callable[[Sequence[Piece]], Awaitable[None]]
 """Takes the pieces of an answer as they come."""
 
@@ -57,20 +60,28 @@ class Answer:
 class Generator:
     """Serves asks on the nodes and counts what they cost."""
 
-    def __init__(self, model: ServedModel, dispatch: Dispatch, metrics: Metrics, *, timeout_s: float) -> None:
+    def __init__(
+        self, model: ServedModel, dispatch: Dispatch, metrics: Metrics, *, timeout_s: float, until_served: UntilServed
+    ) -> None:
         self._model = model
         self._dispatch = dispatch
         self._metrics = metrics
+        self._until_served = until_served
         self._timeout_s = timeout_s
 
-    def accept(
+    async def accept(
         self, fields: GenerationFields, prompt: Prompt, request: RequestId, *, arrived: float, timeout_s: float | None = None
     ) -> Ask:
-        """Return what `fields` ask for; `timeout_s` is the client's own. Raises InvalidRequest, PromptTooLong, NoReadyNode."""
+        """Return what `fields` ask for, as soon as it could be served; `timeout_s` is the client's own.
+
+        Raises InvalidRequest, PromptTooLong, NoReadyNode.
+        """
+        await self._until_served()
         limits = self._model.limits()
         require_tokens(prompt.tokens, limits.vocab_size, prompt.field)
         eos_ids = self._model.tokenizer.eos_ids
         accepted = accept(fields, request, prompt.tokens, limits, eos_ids, field=prompt.field)
+        self._metrics.arrived_tokens.observe(len(prompt.tokens))
         timeout_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         return Ask(accepted, fields.stop_strings, fields.bill, arrived, timeout_s)
 

@@ -86,7 +86,7 @@ class ServingService(serving_pb2_grpc.ServingServicer):
         fields = fields_from_pb(request)
         require_model(fields.model, self._model.names)
         prompt = await self._prompt(request)
-        return self._generator.accept(fields, prompt, ids.internal, arrived=arrived, timeout_s=timeout_s)
+        return await self._generator.accept(fields, prompt, ids.internal, arrived=arrived, timeout_s=timeout_s)
 
     async def _prompt(self, request: pb.GenerateRequest | pb.TokenizeRequest) -> Prompt:
         match request.WhichOneof("input"):

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from twostep.core.errors import NodeReplaced, NodeUnavailable, NodeUnreachable, ServingError, UnprovenPair
 from twostep.core.ids import NodeRef
-from twostep.core.request import Request
+from twostep.core.request import Request, Timing
 from twostep.core.ticket import Ticket
 from twostep.router.events import NodeLost, PrefillDone, PrefillFailed, Reserved, ReserveFailed
 from twostep.router.inbox import Inbox
@@ -24,10 +24,11 @@ log = logging.getLogger(__name__)
 class Legs:
     """What the calls answer goes into `inbox`, in order with what comes from D's stream."""
 
-    def __init__(self, pool: NodePool, request: Request, inbox: Inbox, *, deadline: float) -> None:
+    def __init__(self, pool: NodePool, request: Request, inbox: Inbox, *, arrived: float, deadline: float) -> None:
         self._pool = pool
         self._request = request
         self._inbox = inbox
+        self._arrived = arrived
         self._deadline = deadline
         self._calls: dict[NodeRef, asyncio.Task[None]] = {}
         self._ending: dict[NodeRef, asyncio.Task[None]] = {}
@@ -114,7 +115,7 @@ class Legs:
             if node is None:
                 raise NodeUnavailable(f"{placement.decode.ref} has gone")
             source = placement.prefill.description if placement.prefill else None
-            async with aclosing(node.client.reserve(request, attempt, source, remaining_s=self._remaining_s())) as events:
+            async with aclosing(node.client.reserve(request, attempt, source, self._timing())) as events:
                 async for event in events:
                     self._inbox.put(event)
                     if isinstance(event, Reserved):
@@ -132,7 +133,7 @@ class Legs:
         try:
             if node is None:
                 raise NodeUnavailable(f"{source} has gone")
-            bill = await node.client.prefill(request, ticket, placement.decode.description, timeout_s=self._remaining_s())
+            bill = await node.client.prefill(request, ticket, placement.decode.description, self._timing())
             self.leave(source)
             self._inbox.put(PrefillDone(attempt, bill))
         except ServingError as error:
@@ -149,5 +150,6 @@ class Legs:
         if isinstance(error, UnprovenPair) and placement.prefill and (node := self._pool.find(placement.prefill.ref)):
             node.doubt(placement.decode.ref)
 
-    def _remaining_s(self) -> float:
-        return max(0.001, self._deadline - asyncio.get_running_loop().time())
+    def _timing(self) -> Timing:
+        now = asyncio.get_running_loop().time()
+        return Timing(age_s=max(0.0, now - self._arrived), remaining_s=max(0.001, self._deadline - now))

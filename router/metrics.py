@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2)
 
 
@@ -13,6 +14,10 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = self._counter("requests", "Requests by outcome: finish reason, ok or error code", "outcome")
         self.in_flight = self._gauge("in_flight_requests", "Requests being served")
+        self.waiting = self._gauge("waiting_requests", "Requests that wait for nodes, there being none that could serve them")
+        self.arrived_tokens = self._histogram(
+            "arrived_prompt_tokens", "Prompt tokens of each accepted request, counted when it arrives", TOKENS
+        )
         self.bypass = self._counter("bypass", "Requests placed on a decode node alone", "reason")
         self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")
         self.retries_refused = self._counter("retries_refused", "New attempts that the budget did not allow, by error", "code")

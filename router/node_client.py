@@ -10,7 +10,7 @@ from twostep.core.block_news import BlockNews
 from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import NodeRef, RequestId, RouterId
-from twostep.core.request import FinishReason, Request
+from twostep.core.request import FinishReason, Request, Timing
 from twostep.core.ticket import Ticket
 from twostep.proto import node_pb2 as pb
 from twostep.proto.node_pb2_grpc import DecodeStub, NodeStub, PrefillStub
@@ -103,30 +103,36 @@ class NodeClient:
         return bool(reply.known)
 
     async def reserve(
-        self, request: Request, attempt: int, prefill: NodeDescription | None, *, remaining_s: float
+        self, request: Request, attempt: int, prefill: NodeDescription | None, timing: Timing
     ) -> AsyncGenerator[ReserveQueued | Reserved, None]:
         """Yield the request's places in D's queue, then the reservation. Closing the iterator dequeues it."""
         wanted = pb.ReserveRequest(
-            router=self._router, request=request_to_pb(request), attempt=attempt, remaining_s=remaining_s, **_source(prefill)
+            router=self._router,
+            request=request_to_pb(request),
+            attempt=attempt,
+            remaining_s=timing.remaining_s,
+            age_s=timing.age_s,
+            **_source(prefill),
         )
         with _errors_of(self.address):
-            call = self._decode.Reserve(wanted, timeout=remaining_s)
+            call = self._decode.Reserve(wanted, timeout=timing.remaining_s)
             try:
                 async for event in call:
                     yield _reserve_event(attempt, event)
             finally:
                 call.cancel()
 
-    async def prefill(self, request: Request, ticket: Ticket, destination: NodeDescription, *, timeout_s: float) -> PrefillBill:
+    async def prefill(self, request: Request, ticket: Ticket, destination: NodeDescription, timing: Timing) -> PrefillBill:
         """Return P's bill when its leg has ended well."""
         wanted = pb.PrefillRequest(
             router=self._router,
             request=request_to_pb(request),
             ticket=ticket_to_pb(ticket),
             fingerprint=destination.fingerprint.as_dict(),
+            age_s=timing.age_s,
         )
         with _errors_of(self.address):
-            reply = await self._prefill.Prefill(wanted, timeout=timeout_s)
+            reply = await self._prefill.Prefill(wanted, timeout=timing.remaining_s)
         return prefill_bill_from_pb(reply.bill)
 
     async def tokens(self) -> AsyncGenerator[list[StreamEvent], None]:

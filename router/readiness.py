@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from twostep.core.errors import NoReadyNode
+from twostep.router.config import RouterConfig
 from twostep.router.metrics import Metrics
 from twostep.router.node_client import PEER_STATES
 from twostep.router.node_connection import NodeConnection
@@ -12,14 +13,20 @@ from twostep.router.openai.accept import ModelLimits
 
 
 class Readiness:
-    """Ready means one pair between which bytes have really moved; or a decode node, where it may serve alone."""
+    """Ready means that requests can be served, or may wait here until they can."""
 
-    def __init__(self, pool: NodePool, *, allow_decode_alone: bool) -> None:
+    def __init__(self, pool: NodePool, config: RouterConfig) -> None:
         self._pool = pool
-        self._allow_decode_alone = allow_decode_alone
+        self._allow_decode_alone = config.allow_decode_alone
+        self._may_wait = config.node_wait_s > 0
 
     @property
     def is_ready(self) -> bool:
+        return self.can_serve or (self._may_wait and not self._pool.discovery.freshness.trouble)
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether there is a pair between which bytes have really moved; or a decode node, where it may serve alone."""
         return bool(self._pool.proven_pairs()) or (self._allow_decode_alone and bool(self._pool.ready().decode))
 
     def report(self) -> dict[str, Any]:

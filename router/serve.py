@@ -30,6 +30,7 @@ from twostep.router.readiness import Readiness
 from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenization import Tokenization
 from twostep.router.tokenizer import load_tokenizer
+from twostep.router.waking import Waking
 
 
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
@@ -47,10 +48,13 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
             awake_clock() as clock,
             NodePool(config, discovery, clock=clock) as pool,
         ):
-            readiness = Readiness(pool, allow_decode_alone=config.allow_decode_alone)
+            readiness = Readiness(pool, config)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
             dispatcher = Dispatcher(pool, config, metrics)
-            generator = Generator(model, dispatcher, metrics, timeout_s=config.request_timeout_s)
+            waking = Waking(pool, readiness, metrics, wait_s=config.node_wait_s)
+            generator = Generator(
+                model, dispatcher, metrics, timeout_s=config.request_timeout_s, until_served=waking.until_served
+            )
             posted = endpoints(model, generator, admission, metrics, config)
             app = build_app(posted, Pages(model, readiness, metrics, started=started), config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)

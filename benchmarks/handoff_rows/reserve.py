@@ -15,7 +15,7 @@ from twostep.benchmarks.handoff_rows.prompts import Prompts
 from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort, Side, alternate, percentile
 from twostep.core.ids import RequestId, RouterId
-from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.core.request import Request, SamplingParams, StopRules, Timing
 from twostep.proto.rpc import open_channel
 from twostep.router.events import Reserved
 from twostep.router.node_client import NodeClient
@@ -68,7 +68,7 @@ def _reserve(decode: NodeClient, prefill: NodeDescription) -> Side:
     async def call() -> float:
         request = _request(f"reserve-{next(numbers)}", prompts.draw(PROMPT_TOKENS), max_tokens=2)
         started = time.perf_counter()
-        async for event in decode.reserve(request, 1, prefill, remaining_s=CALL_S):
+        async for event in decode.reserve(request, 1, prefill, Timing(remaining_s=CALL_S)):
             if isinstance(event, Reserved):
                 break
         took_s = time.perf_counter() - started
@@ -84,7 +84,7 @@ async def _keep_busy(decode: NodeClient) -> None:
     for number in itertools.count(1):
         while len(live) < AT_ONCE:
             request = _request(f"busy-{number}-{len(live)}", prompts.draw(LONG_TOKENS), max_tokens=1)
-            async for _ in decode.reserve(request, 1, None, remaining_s=CALL_S):
+            async for _ in decode.reserve(request, 1, None, Timing(remaining_s=CALL_S)):
                 live.add(request.id)
         beat = await decode.heartbeat(number, live, None, lease_s=CALL_S, timeout_s=CALL_S)
         live -= beat.unknown

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
 from twostep.core.clock import Clock
+from twostep.kube.errors import ApiError
 from twostep.router.discovery.config import KubernetesDiscovery
 from twostep.router.discovery.endpoint_slices import EndpointSlices, Slice
 from twostep.router.discovery.member import Freshness, Member
@@ -22,16 +23,6 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 SHORT_WATCH_S = 1.0
 """A watch that is closed sooner, and has told nothing, is not opened again at once."""
-
-
-class ApiError(Exception):
-    """The API server refuses, or cannot be had. `retry_after_s` is what it asked for."""
-
-    def __init__(self, message: str, *, status: int = 0, retry_after_s: float = 0.0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-        self.is_expired = status == 410
-        """Whether the version that a watch was to go on from is too old, so that everything has to be listed anew."""
 
 
 Events = AsyncIterator[tuple[str, Slice]]

@@ -36,9 +36,10 @@ FOLDERS = {
     "node": folder("core proto kv_transfer engine", WEB | MODEL),
     "prefill_node": folder("core proto kv_transfer engine node", WEB | MODEL),
     "decode_node": folder("core proto kv_transfer engine node", WEB | MODEL),
-    "router": folder("core proto", MODEL),
-    "cli": folder("core proto kv_transfer engine node prefill_node decode_node router", frozenset()),
-    "benchmarks": folder("core proto kv_transfer engine node prefill_node decode_node router cli tests", frozenset()),
+    "kube": folder("core", MODEL | {"grpc"}),
+    "router": folder("core proto kube", MODEL),
+    "cli": folder("core proto kv_transfer engine node prefill_node decode_node kube router", frozenset()),
+    "benchmarks": folder("core proto kv_transfer engine node prefill_node decode_node kube router cli tests", frozenset()),
 }
 SHIPPED = [name for name in FOLDERS if name != "benchmarks"]
 """What a wheel brings."""
@@ -56,9 +57,9 @@ GENERATED = [f"twostep.proto.{name}_pb2{kind}" for name in ("node", "handoff", "
 ONLY_IN = {
     **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),
     **dict.fromkeys(GENERATED, GRPC_EDGES),
-    "kubernetes": frozenset({"router/discovery/kubernetes_api.py"}),
-    "kubernetes.aio": frozenset({"router/discovery/kubernetes_api.py"}),
-    "kubernetes.aio.config": frozenset({"router/discovery/kubernetes_api.py"}),
+    "kubernetes": frozenset({"kube/api_server.py"}),
+    "kubernetes.aio": frozenset({"kube/api_server.py"}),
+    "kubernetes.aio.config": frozenset({"kube/api_server.py"}),
     "yaml": frozenset({"core/config.py"}),
 }
 """Modules with few users. No file but a gRPC edge sees a wire type."""

@@ -10,7 +10,7 @@ from twostep.core.block_news import BlockNews
 from twostep.core.errors import QueueFull, ServingError, error_classes
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
-from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.proto import node_pb2, wire
 
@@ -36,6 +36,7 @@ REQUEST = Request(
     stop=StopRules(max_tokens=5, eos_ids=frozenset({2, 0}), stop_ids=frozenset({9}), ignore_eos=True),
     output_tokens=(4, 5),
     cache_salt=b"\x00\xff",
+    level=ServiceLevel(priority=-3, tenant="t", ttft_s=0.5, tpot_s=0.05),
 )
 VALUES: list[tuple[str, Any]] = [
     ("node", NODE),

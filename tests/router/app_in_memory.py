@@ -38,6 +38,10 @@ class AtOnce:
         return Outcome(FinishReason.LENGTH, 0, bill)
 
 
+async def at_once() -> None:
+    pass
+
+
 @asynccontextmanager
 async def client_of_app(model: str = "fake") -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client of the application that serves `model`. What the application raises is raised to the test."""
@@ -45,9 +49,9 @@ async def client_of_app(model: str = "fake") -> AsyncIterator[httpx.AsyncClient]
     metrics = Metrics()
     async with open_renderer(model, None) as renderer:
         served = ServedModel([config.model_name], model, load_tokenizer(model), renderer, lambda: LIMITS)
-        generator = Generator(served, AtOnce(), metrics, timeout_s=60)
+        generator = Generator(served, AtOnce(), metrics, timeout_s=60, until_served=at_once)
         admission = Admission(config.max_in_flight, metrics)
-        pages = Pages(served, Readiness(NodePool(config, StaticDiscovery((), ())), allow_decode_alone=True), metrics, started=0)
+        pages = Pages(served, Readiness(NodePool(config, StaticDiscovery((), ())), config), metrics, started=0)
         app = build_app(endpoints(served, generator, admission, metrics, config), pages)
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:

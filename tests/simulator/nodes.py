@@ -6,6 +6,7 @@ from typing import Any
 
 from twostep.core.errors import EngineFault
 from twostep.core.ids import Incarnation, NodeId, NodeRef
+from twostep.core.status_page import Vitals
 from twostep.decode_node import service as decode_service
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.node import DecodeNode
@@ -17,7 +18,6 @@ from twostep.node.metrics import NodeMetrics
 from twostep.node.program import host
 from twostep.node.server import STOP_GRACE_S, Listening
 from twostep.node.service import add_node_service
-from twostep.node.status_page import Vitals
 from twostep.prefill_node import service as prefill_service
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.node import PrefillNode

@@ -12,9 +12,10 @@ import pytest
 from kmock import KubernetesEmulator
 
 from twostep.core.errors import ConfigError
+from twostep.kube.errors import ApiError
 from twostep.router.discovery.config import KubernetesDiscovery
 from twostep.router.discovery.kubernetes_api import KubernetesApi, open_api
-from twostep.router.discovery.kubernetes_watch import ApiError, KubernetesWatch
+from twostep.router.discovery.kubernetes_watch import KubernetesWatch
 from twostep.tests.router.discovery.slices import endpoint, endpoint_slice
 
 pytestmark = pytest.mark.processes

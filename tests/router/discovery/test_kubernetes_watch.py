@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from twostep.kube.errors import ApiError
 from twostep.router.discovery.config import KubernetesDiscovery
 from twostep.router.discovery.endpoint_slices import Slice
 from twostep.router.discovery.kubernetes_watch import (
     LONGEST_PAUSE_S,
-    ApiError,
     Events,
     KubernetesWatch,
     backoff_s,

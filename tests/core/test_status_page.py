@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from twostep.core.errors import ConfigError
-from twostep.node.status_page import StatusPage, Vitals
+from twostep.core.status_page import StatusPage, Vitals
 
 pytestmark = pytest.mark.processes
 
