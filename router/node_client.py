@@ -1,6 +1,6 @@
 """The router's calls to one node: the gRPC edge, where wire types end."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +62,18 @@ class Followed:
         return pb.BlockCursor(incarnation=self.node.incarnation, next=self.next_event)
 
 
+@dataclass(frozen=True, slots=True)
+class Living:
+    """This router's requests on a node; nobody takes the tokens of those that are `held`.
+
+    `followed` tells how much of its prefix cache is known; None: nothing of it is asked for.
+    """
+
+    requests: frozenset[RequestId]
+    held: frozenset[RequestId] = frozenset()
+    followed: Followed | None = None
+
+
 class NodeClient:
     """Every method raises ServingError: the node's own, or NodeUnavailable when it cannot be reached."""
 
@@ -80,12 +92,15 @@ class NodeClient:
         with _errors_of(self.address):
             return _description(await self._node.Describe(pb.DescribeRequest(), timeout=timeout_s))
 
-    async def heartbeat(
-        self, sequence: int, live: Collection[RequestId], followed: Followed | None, *, lease_s: float, timeout_s: float
-    ) -> Beat:
-        """Tell which requests live there; hear how the node is and, of its prefix cache, what follows on `followed`."""
-        blocks = followed.to_pb() if followed else None
-        beat = pb.HeartbeatRequest(router=self._router, sequence=sequence, lease_s=lease_s, live=sorted(live), blocks=blocks)
+    async def heartbeat(self, sequence: int, living: Living, *, lease_s: float, timeout_s: float) -> Beat:
+        beat = pb.HeartbeatRequest(
+            router=self._router,
+            sequence=sequence,
+            lease_s=lease_s,
+            live=sorted(living.requests),
+            held=sorted(living.held),
+            blocks=living.followed.to_pb() if living.followed else None,
+        )
         with _errors_of(self.address):
             reply = await self._node.Heartbeat(beat, timeout=timeout_s)
             news = block_news_from_pb(reply.blocks) if reply.HasField("blocks") else None
