@@ -52,6 +52,9 @@ class RouterConfig:
     """A node frees this router's requests after so long a silence. A heartbeat goes out every third of it."""
     node_lost_s: Seconds = 2.0
     """A decode node whose token stream cannot be opened again for so long is given up."""
+    hedge_after_s: Seconds = 1.0
+    """When a decode node says nothing to a reservation for so long, another one is asked as well; the first to grant it gets
+    the request. Taken from the same budget as new attempts."""
     request_timeout_s: Seconds = 600.0
     """Absolute deadline of a request, from its arrival to its last token."""
     client_send_s: Seconds = 30.0

@@ -83,7 +83,12 @@ class Dispatcher:
             async with self._limit(deadline) as limit:
                 inbox.on_overflow(lambda: _end_now(limit))
                 async with Legs(self._pool, request, inbox, traceparent, arrived=intake.arrived, deadline=deadline) as legs:
-                    run = Run(request, state, legs, inbox, times, story, on_tokens, nodes=self, metrics=self._metrics)
+                    run = Run(
+                        *(request, state, legs, inbox, times, story, on_tokens),
+                        nodes=self,
+                        metrics=self._metrics,
+                        hedge_after_s=self._config.hedge_after_s,
+                    )
                     return await run.to_the_end()
         except TimeoutError as cause:
             if inbox.has_overflowed:

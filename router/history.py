@@ -40,9 +40,11 @@ class RequestStory:
     def begin_attempt(self, placement: Placement, num_tokens: int) -> None:
         self.attempts.append(AttemptStory(placement, num_tokens))
 
-    def fail_attempt(self, error: str) -> None:
-        if self.attempts and not self.attempts[-1].error:
-            self.attempts[-1].error = error
+    def fail_attempt(self, error: str, placement: Placement | None = None) -> None:
+        """Note why the attempt that was placed there has failed, by default the latest. What is noted first stands."""
+        tried = [one for one in self.attempts if placement is None or one.placement is placement]
+        if tried and not tried[-1].error:
+            tried[-1].error = error
 
 
 @contextmanager

@@ -67,6 +67,9 @@ class Legs:
         if ending := self._ending.pop(source, None):
             await ending
         request = replace(self._request, output_tokens=output_tokens)
+        if self._expected_at:
+            self._expected_at.remove(self._request.id)
+            self._expected_at = None
         node = self._admit(source, weight=len(request.tokens))
         self._start(source, self._prefill(node, attempt, placement, ticket, request))
 
@@ -144,6 +147,7 @@ class Legs:
             if node is None:
                 raise NodeUnavailable(f"{source} has gone")
             bill = await node.client.prefill(request, ticket, placement.decode.description, self._timing(), self._traceparent)
+            node.note_outcome(None)
             self.leave(source)
             self._inbox.put(PrefillDone(attempt, bill))
         except ServingError as error:
@@ -152,7 +156,10 @@ class Legs:
             self._inbox.put(PrefillFailed(attempt, error))
 
     def _suspect(self, node: NodeConnection | None, ref: NodeRef, error: ServingError) -> None:
-        if node and isinstance(error, NodeUnreachable | NodeReplaced):
+        if node is None:
+            return
+        node.note_outcome(error)
+        if isinstance(error, NodeUnreachable | NodeReplaced):
             node.suspect(ref, error)
 
     def _doubt(self, placement: Placement, error: ServingError) -> None:

@@ -24,6 +24,7 @@ class Metrics:
         self.bypass = self._counter("bypass", "Requests placed on a decode node alone", "reason")
         self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")
         self.retries_refused = self._counter("retries_refused", "New attempts that the budget did not allow, by error", "code")
+        self.hedges = self._counter("hedges", "Reservations that got no answer in time: what was done about it", "what")
         self.ignored = self._counter("ignored_messages", "Messages of nodes that were not taken", "why")
         self.missing_bills = self._counter("missing_bills", "Answers that ended before the node's last word", "node")
         self.connections_ended = self._counter("connections_ended", "Connections ended because of their client", "why")

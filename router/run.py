@@ -3,20 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import FinishReason, Request
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
-from twostep.router.events import Event, Reserved
+from twostep.router.events import Event, Reserved, ReserveSlow
 from twostep.router.history import RequestStory
 from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
 from twostep.router.metrics import Metrics
 from twostep.router.placement import Avoid, Placement
-from twostep.router.request_state import Accept, Blame, Fail, Finish, RequestState, Retry, StartPrefill, Wait
+from twostep.router.request_state import Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,9 @@ class Run:
         *,
         nodes: Nodes,
         metrics: Metrics,
+        hedge_after_s: float,
     ) -> None:
+        self._hedge_after_s = hedge_after_s
         self._request = request
         self._state = state
         self._legs = legs
@@ -79,17 +81,21 @@ class Run:
         self._fresh: list[int] = []
         self._finish: FinishReason | None = None
         self._is_satisfied = False
+        self._hedging: asyncio.TimerHandle | None = None
 
     async def to_the_end(self) -> Outcome:
         """Serve the request. Raises ServingError when it fails for good."""
         placing = self._now()
         placement = self._nodes.place(None, self._avoid())
         self._times.place_s = self._now() - placing
-        await self._begin(placement)
-        while self._finish is None and not self._is_satisfied:
-            for event in await self._inbox.take():
-                await self._react(event)
-            await self._flush_tokens()
+        try:
+            await self._begin(placement)
+            while self._finish is None and not self._is_satisfied:
+                for event in await self._inbox.take():
+                    await self._react(event)
+                await self._flush_tokens()
+        finally:
+            self._stop_hedging()
         if self._is_satisfied:
             self._stop_decoding()
         await self._await_last_words()
@@ -97,6 +103,7 @@ class Run:
 
     async def _react(self, event: Event) -> None:
         decision = self._state.on(event)
+        self._end_losers()
         match decision:
             case Wait(ignored=why):
                 self._note(event, why)
@@ -109,6 +116,8 @@ class Run:
                 await self._legs.prefill(self._state.attempt, self._state.placement, ticket, tuple(self._state.tokens))
             case Finish(reason=reason):
                 self._finish = reason
+            case Hedge():
+                await self._hedge()
             case Retry() | Fail():
                 await self._flush_tokens()
                 await self._retry_or_raise(decision)
@@ -135,11 +144,45 @@ class Run:
 
     async def _begin(self, placement: Placement) -> None:
         self._state.begin_attempt(placement)
+        self._end_losers()
         self._story.begin_attempt(placement, len(self._state.tokens))
         if placement.bypass:
             self._metrics.bypass.labels(placement.bypass).inc()
         self._times.begin_attempt(self._now())
+        self._stop_hedging()
+        slow = ReserveSlow(self._state.attempt)
+        self._hedging = asyncio.get_running_loop().call_later(self._hedge_after_s, self._inbox.put, slow)
         await self._legs.reserve(self._state.attempt, placement, tuple(self._state.tokens))
+
+    async def _hedge(self) -> None:
+        """Ask another decode node for room as well, where there is one and the router's budget allows it."""
+        silent = self._state.placement.decode.ref
+        avoid = replace(self._avoid(), nodes=self._avoid().nodes | {silent})
+        try:
+            placement = self._nodes.place(None, avoid)
+        except NoReadyNode:
+            self._metrics.hedges.labels("no_other_node").inc()
+            return
+        if placement.decode.ref == silent:
+            self._metrics.hedges.labels("no_other_node").inc()
+        elif not self._nodes.may_retry(NodeUnavailable(f"{silent} says nothing to a reservation")):
+            self._metrics.hedges.labels("refused").inc()
+        else:
+            self._metrics.hedges.labels("asked").inc()
+            log.info("another node is asked as well", extra={"request": self._request.id, "silent": str(silent)})
+            self._story.begin_attempt(placement, len(self._state.tokens))
+            await self._legs.reserve(self._state.hedge(placement), placement, tuple(self._state.tokens))
+
+    def _end_losers(self) -> None:
+        """End the attempts of which another one was faster."""
+        while self._state.losers:
+            loser = self._state.losers.pop()
+            self._story.fail_attempt("another node was faster", loser)
+            self._legs.end(loser.decode.ref, "another node was faster")
+
+    def _stop_hedging(self) -> None:
+        if self._hedging:
+            self._hedging.cancel()
 
     async def _recover(self, retry: Retry) -> None:
         """Start a new attempt from the accepted tokens.
