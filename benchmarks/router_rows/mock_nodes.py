@@ -3,7 +3,7 @@
 It prints the nodes' addresses. `python -m twostep.benchmarks.router_rows.mock_nodes VOCABULARY TOKEN`.
 """
 
-# ruff: noqa: N802 - the protocol's names
+# ruff: noqa: ARG002, N802 - the protocol's names and signatures
 
 import asyncio
 import json

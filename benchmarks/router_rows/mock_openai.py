@@ -41,11 +41,13 @@ async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamW
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
             path, body = await _read(head, reader)
-            if path.startswith("/v1/chat/completions") or path.startswith("/v1/completions"):
+            if path in ("/v1/chat/completions", "/v1/completions"):
                 await _stream(json.loads(body), writer, ticker)
             else:
                 page = json.dumps(PAGES.get(path, {"status": "ok"})).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(page) + page)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(page) + page
+                )
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         pass
@@ -90,7 +92,7 @@ def _chunk(data: bytes) -> bytes:
 async def main() -> None:
     ticker = Ticker()
     server = await asyncio.start_server(lambda reader, writer: serve_connection(reader, writer, ticker), "127.0.0.1", 0)
-    print(json.dumps({"http": "127.0.0.1:%d" % server.sockets[0].getsockname()[1]}), flush=True)
+    print(json.dumps({"http": f"127.0.0.1:{server.sockets[0].getsockname()[1]}"}), flush=True)
     ticking = asyncio.create_task(ticker.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ticking.cancel)
     await asyncio.wait({ticking})

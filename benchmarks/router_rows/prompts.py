@@ -5,10 +5,11 @@ import random
 
 LONG_CHARACTERS = 220_000
 WORDS = (
-    "the of and to in is that for was on with as by at from are this be it have not or which were an their but "
-    "system request memory network router prefill decode token cache block server latency cluster message buffer "
-    "however although between through because during without against another different important information"
-).split()
+    *("the", "of", "and", "to", "in", "is", "that", "for", "was", "on", "with", "as", "by", "at", "from", "are", "this"),
+    *("be", "it", "have", "not", "or", "which", "were", "an", "their", "but", "system", "request", "memory", "network"),
+    *("router", "prefill", "decode", "token", "cache", "block", "server", "latency", "cluster", "message", "buffer"),
+    *("however", "although", "between", "through", "because", "during", "without", "against", "another", "important"),
+)
 
 
 def text(num_characters: int, seed: int) -> str:
