@@ -12,7 +12,7 @@ import grpc.aio
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
-from twostep.core.threads import OWN_THREADS
+from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
@@ -66,6 +66,7 @@ class Materials:
     metrics: NodeMetrics
     channels: Channels
     """To peers."""
+    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +105,16 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
 async def _load(
     config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
 ) -> Materials:
-    def load() -> Materials:
-        runner = build_runner(config.model, config.engine)
-        return Materials(address, runner, _transport(config, address.node, fabric), metrics, channels)
+    # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
+    loading = OwnThreads(behind={"model"})
+    runner = await asyncio.wrap_future(loading.call("model", lambda: build_runner(config.model, config.engine)))
+    transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
+    return Materials(address, runner, transport, metrics, channels, _threads(runner))
 
-    return await asyncio.wrap_future(OWN_THREADS.call("load", load))
+
+def _threads(runner: Runner) -> Threads:
+    """Let control come before what computes on its cores. What only feeds a device must never wait."""
+    return OwnThreads(behind={"engine"} if runner.kv.region().kind == "DRAM" else ())
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
