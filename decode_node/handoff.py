@@ -1,7 +1,8 @@
 """One request on a decode node, over all its attempts: what it holds, how far its handoff is, and what goes onto its bill."""
 
 import asyncio
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, field
 
 from twostep.core.clock import Clock
 from twostep.core.errors import ServingError
@@ -39,6 +40,23 @@ class Loss:
     at: float
 
 
+class WhyPaused(enum.StrEnum):
+    """What keeps a request paused."""
+
+    UNREAD = "unread"
+    """Its router leaves too many of its tokens in the stream."""
+    HELD = "held"
+    """Its router has too many of them waiting for its client."""
+
+
+@dataclass(slots=True)
+class Pause:
+    """The request draws nothing since `since`: its tokens are not taken."""
+
+    since: float
+    why: set[WhyPaused] = field(default_factory=set)
+
+
 class Handoff:
     """A request that this node serves alone is one too, without a leg. Changed by the control thread only.
 
@@ -58,6 +76,7 @@ class Handoff:
         self.granted: Granted | None = None
         self.error: ServingError | None = None
         self.loss: Loss | None = None
+        self.pause: Pause | None = None
         self.changed = asyncio.Event()
         self.position = 0
         self.lacking = ""

@@ -1,19 +1,20 @@
 """A decode node: an engine and a receiver. Reserves memory, takes KV in or computes it, and streams their tokens."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock
-from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError
+from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
 from twostep.core.threads import OWN_THREADS, Threads
 from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
+from twostep.decode_node.backpressure import Backpressure
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.handoffs import Handoffs
 from twostep.decode_node.landing_gauges import LandingGauges
@@ -85,7 +86,7 @@ class DecodeNode:
             landing=landing,
             sources=SourceClient(self._channels, self.peers.address_of, call_s=timers.call_s),
             handoffs=Handoffs(),
-            tokens=TokenStreams(),
+            tokens=TokenStreams(self._tokens_read),
             leases=Leases(timers.lease_s, clock),
             answers=Answers(MAX_ANSWERS),
             unattached_holds=HoldMeter(),
@@ -94,6 +95,14 @@ class DecodeNode:
             tracer=Tracer(clock),
             timers=timers,
             clock=clock,
+        )
+        self.backpressure = Backpressure(
+            self.parts.engine,
+            self.parts.handoffs,
+            metrics,
+            clock,
+            max_unread=config.pause_unread_tokens,
+            pause_s=timers.pause_s,
         )
         self.release = Release(self.parts, self._advance)
         self.legs = Legs(self.parts, self.release)
@@ -165,6 +174,9 @@ class DecodeNode:
         for handoff in parts.handoffs:
             if now > handoff.deadline:
                 self.release.end(handoff, error=DeadlineExceeded(f"request {handoff.id} has run out of time"))
+        for request in self.backpressure.overdue():
+            parts.metrics.slow_consumers.inc()
+            self.queue.stop(request, SlowConsumer(f"nobody has taken the tokens of {request} for {parts.timers.pause_s:g} s"))
         self.legs.watch()
         self.peers.expire({handoff.leg.id.source for handoff in parts.handoffs if handoff.leg})
         self.readiness.refresh()
@@ -192,10 +204,14 @@ class DecodeNode:
             self.parts.metrics.noop_messages.labels("token", "late").inc()
             return
         self.parts.tokens.emit(handoff.order.router, event)
+        self.backpressure.emitted(handoff, self.parts.tokens)
         handoff.next_index += 1
         handoff.meter.stepped_at = handoff.meter.stepped_at or self.parts.clock()
         if event.finish:
             self.release.end(handoff, finish=event.finish)
+
+    def _tokens_read(self, requests: Collection[RequestId]) -> None:
+        self.backpressure.read(requests)
 
     async def _follow_engine(self) -> None:
         try:
@@ -227,6 +243,7 @@ class DecodeNode:
         observe_engine(metrics, self.parts.engine, handoffs.owners)
         metrics.observe("reservations", "Requests by the state of their handoff.", "state", handoffs.count)
         metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
+        metrics.observe_value("paused_requests", "Requests whose tokens nobody takes.", lambda: len(self.backpressure))
         metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
 
     def _new_integrity(self) -> Integrity:
@@ -251,6 +268,7 @@ class DecodeNode:
             metrics=self.parts.metrics,
             ledger=lambda: decode_ledger(self.parts),
             tracer=self.parts.tracer,
+            hold=self.backpressure.hear,
             growth_tokens=growth_tokens,
         )
 

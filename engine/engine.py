@@ -22,8 +22,8 @@ from twostep.engine.runner import Drawn, Runner
 from twostep.engine.scheduler import Limits, StepPlan, plan_step
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
 from twostep.engine.sequence import Prepared as Prepared
+from twostep.engine.sequence_table import PLACED, Capacity, SequenceTable, Supplies
 from twostep.engine.sequence_table import Busy as Busy
-from twostep.engine.sequence_table import Capacity, SequenceTable, Supplies
 from twostep.engine.sequence_table import Lacking as Lacking
 from twostep.engine.step_record import RunTime, RunTimer, StepRecord
 
@@ -52,7 +52,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`num_waiting` are reserved or preempted; `queued_tokens` are known but not computed, decodes left out."""
+    """`num_waiting` are reserved, preempted or paused; `queued_tokens` are known but not computed, decodes left out."""
 
     num_steps: int
     num_running: int
@@ -167,6 +167,25 @@ class Engine:
         self.work.set()
         return finish
 
+    def pause(self, request_id: RequestId) -> bool:
+        """Compute a request no more until `resume`; it keeps its place and its blocks. Returns whether it can go on at all.
+
+        A step that is running still brings its token. When blocks are short it is the first to be preempted.
+        """
+        with self._lock:
+            sequence = self._sequences.get(request_id)
+            if sequence is None or sequence.phase not in PLACED:
+                return False
+            sequence.is_paused = True
+            return True
+
+    def resume(self, request_id: RequestId) -> None:
+        """Let a paused request go on; does nothing for any other."""
+        with self._lock:
+            if sequence := self._sequences.get(request_id):
+                sequence.is_paused = False
+        self.work.set()
+
     def end(self, request_id: RequestId) -> None:
         """Compute a request no more; its blocks stay until `release`, which comes when nothing writes into them any more.
 
@@ -204,11 +223,11 @@ class Engine:
 
     def load(self) -> Load:
         with self._lock:
-            running = self._sequences.select(Phase.RUNNING)
-            preempted = self._sequences.select(Phase.PREEMPTED)
-            num_waiting = len(preempted) + len(self._sequences.select(Phase.RESERVED))
-            queued_tokens = sum(one.num_pending for one in (*running, *preempted) if one.num_pending > 1)
-            return Load(self._num_steps, len(running), num_waiting, queued_tokens)
+            placed = self._sequences.select(*PLACED)
+            started = [one for one in placed if one.phase is not Phase.RESERVED]
+            num_running = sum(one.phase is Phase.RUNNING and not one.is_paused for one in placed)
+            queued_tokens = sum(one.num_pending for one in started if one.num_pending > 1)
+            return Load(self._num_steps, num_running, len(placed) - num_running, queued_tokens)
 
     def occupancy(self) -> Occupancy:
         """Count the blocks by state, at once; `census` counts them anew from the block table."""

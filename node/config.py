@@ -32,6 +32,8 @@ class Timers:
     """The pause after a handshake that failed."""
     landing_cooldown_s: Seconds = 60.0
     """How long landing space rests when nobody can prove that all writes to it are done."""
+    pause_s: Seconds = 60.0
+    """A request whose tokens nobody takes for this long is ended."""
     stall_s: Seconds = 60.0
     """A node whose engine has work but finishes no step for this long is not ready."""
     stuck_s: Seconds = 30.0

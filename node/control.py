@@ -38,6 +38,11 @@ class Peers(Protocol):
     def states(self) -> tuple[PeerState, ...]: ...
 
 
+def _draws_too_little(beat: Heartbeat) -> None:
+    """A prefill node draws one token for each request: nothing to pause."""
+    del beat
+
+
 @dataclass(frozen=True, slots=True)
 class NodeControl:
     """What routers, and people, may ask of any node, in the core's terms. All methods are the control thread's.
@@ -55,6 +60,8 @@ class NodeControl:
     growth_tokens: int
     ledger: Callable[[], NodeLedger]
     tracer: Tracer
+    hold: Callable[[Heartbeat], None] = _draws_too_little
+    """Pauses the requests that a heartbeat holds, and lets the router's others go on."""
 
     def describe(self) -> NodeDescription:
         runner = self.engine.runner
@@ -78,6 +85,8 @@ class NodeControl:
             self.metrics.noop_messages.labels("heartbeat", "late").inc()
         for request in verdict.abandoned:
             self.requests.stop(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
+        if not verdict.is_stale:
+            self.hold(beat)
         return verdict.unknown
 
     def cancel(self, request: RequestId, reason: ServingError) -> bool:

@@ -29,6 +29,8 @@ class NodeMetrics:
         self.cached_tokens = self._count("cached_tokens", "Prompt tokens found in this node's prefix cache.")
         self.tokens_decoded = self._count("tokens_decoded", "Output tokens drawn by this node.")
         self.preemptions = self._count("preemptions", "Requests that gave their blocks up to be computed again later.")
+        self.pauses = self._count("pauses", "Times that a request was paused because nobody took its tokens.", "why")
+        self.slow_consumers = self._count("slow_consumers", "Requests ended because nobody took their tokens for too long.")
         self.steps = self._count("steps", "Engine steps.")
         self.handoff_bytes = self._count(
             "handoff_bytes", "KV bytes written by this prefill node or landed on this decode node."

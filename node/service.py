@@ -69,8 +69,8 @@ class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:
         node = self._node.get().control
-        live = frozenset(map(RequestId, request.live))
-        unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live))
+        live, held = frozenset(map(RequestId, request.live)), frozenset(map(RequestId, request.held))
+        unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live, held))
         return pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelReply:

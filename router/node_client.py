@@ -1,6 +1,6 @@
 """The router's calls to one node: the gRPC edge, where wire types end."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +45,14 @@ class Beat:
     unknown: frozenset[RequestId]
 
 
+@dataclass(frozen=True, slots=True)
+class Living:
+    """This router's requests on a node; nobody takes the tokens of those that are `held`."""
+
+    requests: frozenset[RequestId]
+    held: frozenset[RequestId] = frozenset()
+
+
 class NodeClient:
     """Every method raises ServingError: the node's own, or NodeUnavailable when it cannot be reached."""
 
@@ -63,8 +71,14 @@ class NodeClient:
         with _errors_of(self.address):
             return _description(await self._node.Describe(pb.DescribeRequest(), timeout=timeout_s))
 
-    async def heartbeat(self, sequence: int, live: Collection[RequestId], *, lease_s: float, timeout_s: float) -> Beat:
-        beat = pb.HeartbeatRequest(router=self._router, sequence=sequence, lease_s=lease_s, live=sorted(live))
+    async def heartbeat(self, sequence: int, living: Living, *, lease_s: float, timeout_s: float) -> Beat:
+        beat = pb.HeartbeatRequest(
+            router=self._router,
+            sequence=sequence,
+            lease_s=lease_s,
+            live=sorted(living.requests),
+            held=sorted(living.held),
+        )
         with _errors_of(self.address):
             reply = await self._node.Heartbeat(beat, timeout=timeout_s)
         return Beat(_status(reply.status), frozenset(RequestId(request) for request in reply.unknown))

@@ -11,8 +11,9 @@ from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.member import Member, Role
-from twostep.router.events import Event, NodeLost, StreamEvent
-from twostep.router.node_client import Beat, NodeClient
+from twostep.router.events import NodeLost, StreamEvent
+from twostep.router.inbox import Inbox
+from twostep.router.node_client import Beat, Living, NodeClient
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ SETTLED = frozenset({"proven", "failed", "suspended"})
 class LiveRequest:
     """A request that lives on the node. `weight` is its share of the node's load."""
 
-    put: Callable[[Event], None]
+    inbox: Inbox
     weight: int
 
 
@@ -104,10 +105,10 @@ class NodeConnection:
         """Count a request that is placed here but not sent yet, until it is added or removed."""
         self._expected[request] = weight
 
-    def add(self, request: RequestId, put: Callable[[Event], None], *, weight: int) -> None:
-        """List the request as living here, and deliver to `put` what happens to it here."""
+    def add(self, request: RequestId, inbox: Inbox, *, weight: int) -> None:
+        """List the request as living here, and deliver to `inbox` what happens to it here."""
         self.remove(request)
-        self._requests[request] = LiveRequest(put, weight)
+        self._requests[request] = LiveRequest(inbox, weight)
         self._load += weight
 
     def remove(self, request: RequestId) -> None:
@@ -169,7 +170,8 @@ class NodeConnection:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         self._sequence += 1
         live, own_load = self.live, self._own_load()
-        beat = await self.client.heartbeat(self._sequence, live, lease_s=self._config.lease_s, timeout_s=timeout_s)
+        told = Living(live, frozenset(request for request, one in self._requests.items() if one.inbox.is_behind))
+        beat = await self.client.heartbeat(self._sequence, told, lease_s=self._config.lease_s, timeout_s=timeout_s)
         self._hear(beat, live)
         # What other routers have placed here. Our own part is counted by ourselves: a heartbeat's figure is soon too old.
         self._foreign_load = max(0, self._reported_load(beat.status) - max(own_load, self._own_load()))
@@ -202,7 +204,7 @@ class NodeConnection:
         # A moment may be a request's way to the node: heartbeats can follow each other at once.
         for request in [request for request, since in self._unknown.items() if now - since >= self._config.heartbeat_s / 2]:
             error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
-            self._requests[request].put(NodeLost(beat.status.ref, error))
+            self._requests[request].inbox.put(NodeLost(beat.status.ref, error))
 
     def _miss(self, error: ServingError) -> None:
         self._note_trouble(error.message)
@@ -245,7 +247,7 @@ class NodeConnection:
     def _deliver(self, events: Sequence[StreamEvent]) -> None:
         for event in events:
             if known := self._requests.get(event.request):
-                known.put(event)
+                known.inbox.put(event)
 
     def _break_stream(self, error: ServingError) -> None:
         if self._stream_broken_at is None:
@@ -263,7 +265,7 @@ class NodeConnection:
         requests, self._requests, self._load = self._requests, {}, 0
         self._may_end.set()
         for live in requests.values():
-            live.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
+            live.inbox.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""

@@ -16,8 +16,8 @@ from twostep.tests.chaos.questions import Question
 from twostep.tests.chaos.streams import DEADLINE_S, Stream
 from twostep.tests.chaos.waiting import until
 
-BASELINE_S = 15.0
-SETTLE_S = 20.0
+BASELINE_S = 60.0
+SETTLE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -57,6 +57,8 @@ class Town:
         wanted = len(self.prefill) * len(self.decode) if num_pairs is None else num_pairs
 
         async def missing() -> str:
+            for program in self.programs:
+                program.require_running()
             reports = [await ready_report(client) for client in self.clients]
             return str(reports) if any(report.get("proven_pairs") != wanted for report in reports) else ""
 

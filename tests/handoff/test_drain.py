@@ -128,8 +128,7 @@ async def test_a_prefill_node_hands_back_what_its_time_does_not_suffice_for() ->
         (handoff,) = pair.decode.parts.handoffs
         assert handoff.loss is not None
         assert handoff.reservation is not None
-        landing = pair.decode.parts.landing.census()
-        assert landing.free_bytes == landing.total_bytes
+        await pair.landing_is_free()
         gate.open()
         await pair.router.cancel(request("a", 100).id)
         await pair.settle()

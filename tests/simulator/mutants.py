@@ -15,6 +15,7 @@ from twostep.core.errors import Cancelled
 from twostep.core.kv_memory import LandedPiece
 from twostep.core.request import StopRules
 from twostep.decode_node import progress
+from twostep.decode_node.backpressure import Backpressure
 from twostep.decode_node.handoff import Handoff
 from twostep.decode_node.legs import Legs as DestinationLegs
 from twostep.decode_node.node import DecodeNode
@@ -354,6 +355,11 @@ def lets_queued_requests_die() -> Patch:
 
     live = property(lambda self: frozenset(self._requests) - waiting)
     return all_of(patched(RequestState, on=note), patched(NodeConnection, live=live))
+
+
+@mutant("a request that was paused goes on when its tokens are read")
+def pauses_for_ever() -> Patch:
+    return patched(Backpressure, read=lambda self, requests: None)
 
 
 @mutant("a hung engine is no progress, though its control thread lives", is_rare=True)
