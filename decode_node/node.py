@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from twostep.core.awake_clock import AwakeClock
-from twostep.core.clock import Clock
+from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
@@ -163,8 +163,8 @@ class DecodeNode:
             self.legs.lose_source(before)
         return reply
 
-    def tick(self) -> None:
-        """Look at every timer. Raises EngineFault when no more KV can be received."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds one is due. Raises EngineFault when no more KV can be received."""
         if fault := self._receiver.fault:
             raise EngineFault(f"this node can receive no more KV: {fault.message}") from fault
         note_sleep(self._awake.tick(), self.parts.metrics)
@@ -172,7 +172,7 @@ class DecodeNode:
         for router, requests in parts.leases.expire().items():
             self._abandon(router, requests)
         for handoff in parts.handoffs:
-            if now > handoff.deadline:
+            if now >= handoff.deadline:
                 self.release.end(handoff, error=DeadlineExceeded(f"request {handoff.id} has run out of time"))
         for request in self.backpressure.overdue():
             parts.metrics.slow_consumers.inc()
@@ -184,6 +184,8 @@ class DecodeNode:
         self._peer_gauges.refresh()
         self.integrity.watch()
         self._advance()
+        due_at = (*self.legs.due_at(), *(handoff.deadline for handoff in parts.handoffs))
+        return seconds_until(due_at, parts.clock(), at_most=parts.timers.tick_s)
 
     def take_step(self, result: StepResult) -> None:
         """Stream the tokens of one engine step and end what it has finished."""

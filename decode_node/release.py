@@ -60,9 +60,14 @@ class Release:
         parts.background.spawn(self._return_extent(expected, handoff.quiet, answer, drained))
 
     async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], answer: Answer, drained: bool) -> None:
-        proven = drained or await self._parts.sources.abort(Abort(expected.id, expected.extent.generation, answer))
+        landing = self._parts.landing
+        if not drained:
+            # It rests from now on. Should P not answer, asking it has taken no time from anybody who waits for this space.
+            landing.give_back(expected.extent, proven=False)
+            drained = await self._parts.sources.abort(Abort(expected.id, expected.extent.generation, answer))
         await asyncio.shield(quiet)
-        self._parts.landing.give_back(expected.extent, proven=proven)
+        if drained:
+            landing.give_back(expected.extent, proven=True)
         self._on_room()
 
     def _free(self, handoff: Handoff) -> None:

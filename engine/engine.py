@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from twostep.core.block_hash import prefix_root
+from twostep.core.block_news import BlockNews
 from twostep.core.clock import Clock
 from twostep.core.errors import InvalidRequest, PromptTooLong, RequestFault, ServingError
 from twostep.core.ids import Attempt, BlockId, RequestId
@@ -220,6 +221,11 @@ class Engine:
         """Take blocks whose contents are not to be trusted, and all that follows them, out of the prefix cache."""
         with self._lock:
             self._pool.purge(blocks)
+
+    def block_news(self, first: int) -> BlockNews:
+        """Return how the prefix cache has changed since its event number `first`, or all of it when that is too long ago."""
+        with self._lock:
+            return self._pool.news(first)
 
     def load(self) -> Load:
         with self._lock:

@@ -45,8 +45,8 @@ class HostedNode(Protocol):
 
     def running(self) -> AbstractAsyncContextManager[None]: ...
 
-    def tick(self) -> None:
-        """Look at every timer."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds to look again."""
 
     async def drain(self) -> None:
         """Admit nothing more and wait until what runs has ended."""
@@ -105,7 +105,7 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         if materials is not None:
             hosted = program.build(materials)
             keep_loaded()
-            await host(hosted, config, server, loading, stop)
+            await host(hosted, server, loading, stop)
 
 
 async def _load(
@@ -135,27 +135,26 @@ def _require_that_bytes_move() -> None:
     logger.info("the transport moves bytes", extra={"bytes_per_s": round(moved.bytes_per_s), "over": moved.carrier})
 
 
-async def host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
+async def host(node: N, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
     """Serve with a node that is loaded until `stop` is set, then drain it."""
     async with node.running():
         loading.put(node)
         logger.info("the node serves", extra={"blocks": node.control.describe().num_blocks})
         while not stop.is_set():
-            node.tick()
+            pause_s = node.tick()
             await server.tell_ready(node.readiness.reason)
-            await _unless_told(stop, asyncio.sleep(config.timers.tick_s))
+            await _unless_told(stop, asyncio.sleep(pause_s))
         await server.tell_ready("the node drains")
         logger.info("the node drains")
-        await _drain(node, config)
+        await _drain(node)
         logger.info("the node has stopped")
 
 
-async def _drain(node: HostedNode, config: NodeConfig) -> None:
+async def _drain(node: HostedNode) -> None:
     """Drain while the timers go on: leases, deadlines and progress messages are what ends the last requests."""
     draining = asyncio.ensure_future(node.drain())
     while not draining.done():
-        node.tick()
-        await asyncio.wait({draining}, timeout=config.timers.tick_s)
+        await asyncio.wait({draining}, timeout=node.tick())
     await draining
 
 

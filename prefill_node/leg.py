@@ -94,7 +94,7 @@ class PrefillLeg:
         return self.outgoing.report().bytes_sent if self.outgoing else 0
 
     def enter(self, phase: Phase) -> None:
-        self.phase, self._moved_at = phase, self._clock()
+        self.phase, self.moved_at = phase, self._clock()
         if phase is Phase.ENDED:
             self._tracer.leave(self.request_id, self.id.attempt)
         else:
@@ -103,8 +103,8 @@ class PrefillLeg:
     def idle_s(self) -> float:
         """Return for how long the leg has been seen in its phase without another byte sent; asked regularly by the timer."""
         if self.bytes_sent != self._seen_bytes:
-            self._seen_bytes, self._moved_at = self.bytes_sent, self._clock()
-        return self._clock() - self._moved_at
+            self._seen_bytes, self.moved_at = self.bytes_sent, self._clock()
+        return self._clock() - self.moved_at
 
     def stop(self, reason: ServingError, *, tell: bool = True) -> None:
         """Make the leg end at its next wait. The first reason stands; with `tell` unset the decode node knows already."""

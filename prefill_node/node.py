@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from twostep.core.awake_clock import AwakeClock
-from twostep.core.clock import Clock
+from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
 from twostep.core.threads import OWN_THREADS, Threads
@@ -161,8 +161,8 @@ class PrefillNode:
             self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
         await self.parts.background.finish(within_s=GOODBYE_CALLS * self.parts.timers.call_s)
 
-    def tick(self) -> None:
-        """Look at every timer. Raises EngineFault when no more KV can be sent."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds one is due. Raises EngineFault when no more KV can be sent."""
         if fault := self._sender.fault:
             raise EngineFault(f"this node can send no more KV: {fault.message}") from fault
         note_sleep(self._awake.tick(), self.parts.metrics)
@@ -177,6 +177,8 @@ class PrefillNode:
         self._peer_gauges.refresh()
         self.integrity.watch()
         self.legs.advance()
+        due_at = (*self.legs.due_at(), *self._progress.due_at())
+        return seconds_until(due_at, self.parts.clock(), at_most=self.parts.timers.tick_s)
 
     def _publish_gauges(self) -> None:
         metrics, legs = self.parts.metrics, self.legs

@@ -48,6 +48,9 @@ class Metrics:
         self.slowest_pair = self._gauge(
             "slowest_pair_bytes_per_second", "What the slowest proven pair's last probe moved; 0 without a proven pair"
         )
+        self.prefix_bytes = self._gauge("prefix_index_bytes", "Memory for what is known of prefix caches, about")
+        self.prefix_forgotten = self._gauge("prefix_index_forgotten", "Blocks at nodes given up because the index was full")
+        self.prefix_gaps = self._gauge("prefix_index_gaps", "How often a node had to tell anew what it holds")
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
