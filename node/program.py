@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
 
+from twostep.core.certificates import files_of
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
@@ -88,6 +89,12 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     take_short_turns()
     node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
+    if config.tls:
+        metrics.observe_value(
+            "certificate_end_timestamp_seconds",
+            "When the certificate that is shown to routers and peers ends.",
+            files_of(config.tls).ends_at,
+        )
     async with listening(config, node, program.role, metrics.registry, security) as server:
         program.add_services(server.server, loading)
         add_node_service(server.server, server.address, loading)
@@ -128,10 +135,10 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) ->
 def _require_that_bytes_move() -> None:
     """What does not even move bytes on one machine would fail every handshake; a node that is ready has proved this much."""
     try:
-        bytes_per_s = move_some_bytes(NixlTransport)
+        moved = move_some_bytes(NixlTransport)
     except TransferFailed as cause:
         raise ConfigError(f"transport: {cause.message}: check UCX_TLS and UCX_NET_DEVICES") from cause
-    logger.info("the transport moves bytes", extra={"bytes_per_s": round(bytes_per_s)})
+    logger.info("the transport moves bytes", extra={"bytes_per_s": round(moved.bytes_per_s), "over": moved.carrier})
 
 
 async def host(node: N, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
