@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import grpc.aio
 
@@ -71,9 +71,13 @@ class Materials:
 
 @dataclass(frozen=True, slots=True)
 class NodeProgram(Generic[N]):
-    """What tells one kind of node from the other. `add_services` adds all but the Node and health services."""
+    """What tells one kind of node from the other.
+
+    `landing_bytes` of memory are written into by others. `add_services` adds all but the Node and health services.
+    """
 
     role: str
+    landing_bytes: int
     add_services: Callable[[grpc.aio.Server, Loading[N]], None]
     build: Callable[[Materials], N]
 
@@ -101,21 +105,17 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         logger.info(
             "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
         )
-        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
+
+        def load() -> Materials:
+            runner = build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
+            channels = Channels(security.open_channel)
+            return Materials(server.address, runner, _transport(config, node, fabric), metrics, channels)
+
+        materials = await _unless_told(stop, asyncio.wrap_future(OWN_THREADS.call("load", load)))
         if materials is not None:
             hosted = program.build(materials)
             keep_loaded()
             await host(hosted, server, loading, stop)
-
-
-async def _load(
-    config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
-) -> Materials:
-    def load() -> Materials:
-        runner = build_runner(config.model, config.engine)
-        return Materials(address, runner, _transport(config, address.node, fabric), metrics, channels)
-
-    return await asyncio.wrap_future(OWN_THREADS.call("load", load))
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
@@ -158,7 +158,7 @@ async def _drain(node: HostedNode) -> None:
     await draining
 
 
-async def _unless_told(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+async def _unless_told(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
     """Return what `work` returns, or None as soon as `stop` is set."""
     task, told = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
