@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
 
@@ -13,7 +13,7 @@ from twostep.core.certificates import files_of
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
-from twostep.core.threads import OWN_THREADS
+from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
@@ -67,6 +67,7 @@ class Materials:
     metrics: NodeMetrics
     channels: Channels
     """To peers."""
+    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +107,35 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
             "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
         )
 
-        def load() -> Materials:
-            runner = build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
-            channels = Channels(security.open_channel)
-            return Materials(server.address, runner, _transport(config, node, fabric), metrics, channels)
+        def build() -> Runner:
+            return build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
 
-        materials = await _unless_told(stop, asyncio.wrap_future(OWN_THREADS.call("load", load)))
+        channels = Channels(security.open_channel)
+        materials = await _unless_told(stop, _load(build, config, server.address, metrics, fabric, channels))
         if materials is not None:
             hosted = program.build(materials)
             keep_loaded()
             await host(hosted, server, loading, stop)
+
+
+async def _load(
+    build: Callable[[], Runner],
+    config: NodeConfig,
+    address: NodeAddress,
+    metrics: NodeMetrics,
+    fabric: LocalFabric | None,
+    channels: Channels,
+) -> Materials:
+    # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
+    loading = OwnThreads(behind={"model"})
+    runner = await asyncio.wrap_future(loading.call("model", build))
+    transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
+    return Materials(address, runner, transport, metrics, channels, _threads(runner))
+
+
+def _threads(runner: Runner) -> Threads:
+    """Let control come before what computes on its cores. What only feeds a device must never wait."""
+    return OwnThreads(behind={"engine"} if runner.kv.region().kind == "DRAM" else ())
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
@@ -158,7 +178,7 @@ async def _drain(node: HostedNode) -> None:
     await draining
 
 
-async def _unless_told(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
+async def _unless_told(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
     """Return what `work` returns, or None as soon as `stop` is set."""
     task, told = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
