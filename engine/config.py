@@ -15,8 +15,8 @@ class EngineConfig:
     block_tokens: Annotated[int, Field(gt=0, multiple_of=HASH_BLOCK_TOKENS)] = 32
     """Tokens in one KV block."""
     kv_bytes: Annotated[int, Field(gt=0)] | Literal["rest"] = 1 << 30
-    """Memory for the KV cache; `rest`: what is left of the device's, or of the container's, beside weights, workspace, landing
-    pool and a reserve of 5 %."""
+    """Memory for the KV cache. `rest` is for a node that has its device or container to itself: what weights, workspace,
+    landing pool and a reserve of 5 % leave of it."""
     max_model_tokens: Annotated[int, Field(gt=1)] | None = None
     """Longest sequence, prompt and answer together; unset: what the model allows."""
     max_batch: Annotated[int, Field(gt=0)] = 32
