@@ -72,9 +72,13 @@ class Materials:
 
 @dataclass(frozen=True, slots=True)
 class NodeProgram(Generic[N]):
-    """What tells one kind of node from the other. `add_services` adds all but the Node and health services."""
+    """What tells one kind of node from the other.
+
+    `landing_bytes` of memory are written into by others. `add_services` adds all but the Node and health services.
+    """
 
     role: str
+    landing_bytes: int
     add_services: Callable[[grpc.aio.Server, Loading[N]], None]
     build: Callable[[Materials], N]
 
@@ -102,7 +106,12 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         logger.info(
             "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
         )
-        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
+
+        def build() -> Runner:
+            return build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
+
+        channels = Channels(security.open_channel)
+        materials = await _unless_told(stop, _load(build, config, server.address, metrics, fabric, channels))
         if materials is not None:
             hosted = program.build(materials)
             keep_loaded()
@@ -110,11 +119,16 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
 
 
 async def _load(
-    config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
+    build: Callable[[], Runner],
+    config: NodeConfig,
+    address: NodeAddress,
+    metrics: NodeMetrics,
+    fabric: LocalFabric | None,
+    channels: Channels,
 ) -> Materials:
     # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
     loading = OwnThreads(behind={"model"})
-    runner = await asyncio.wrap_future(loading.call("model", lambda: build_runner(config.model, config.engine)))
+    runner = await asyncio.wrap_future(loading.call("model", build))
     transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
     return Materials(address, runner, transport, metrics, channels, _threads(runner))
 

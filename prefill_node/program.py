@@ -32,4 +32,4 @@ def node_program(config: PrefillNodeConfig) -> NodeProgram[PrefillNode]:
             channels=materials.channels,
         )
 
-    return NodeProgram("prefill", add_services, build)
+    return NodeProgram("prefill", 0, add_services, build)
