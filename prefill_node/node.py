@@ -87,6 +87,7 @@ class PrefillNode:
             max_destinations=config.max_peers,
             record=record,
             limits=config.pairs,
+            allow_tcp=config.allow_tcp,
             metrics=metrics,
             clock=clock,
             threads=threads,

@@ -47,6 +47,11 @@ class Metrics:
             "discovery_stale_seconds", "For how long nobody could confirm which nodes there are; 0 while somebody can"
         )
         self.discovery_failures = self._gauge("discovery_failures", "Failed attempts to find out, since the router started")
+        self.certificate_end = self._gauge(
+            "certificate_end_timestamp_seconds",
+            "When a certificate ends: internal (shown to nodes) or front (to clients)",
+            "certificate",
+        )
         self.pairs = self._gauge(
             "pairs",
             "Prefill and decode nodes that know each other, by state; requests are placed on proven pairs only",

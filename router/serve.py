@@ -6,7 +6,7 @@ import time
 
 from starlette.types import ASGIApp
 
-from twostep.core.certificates import CertificateFiles
+from twostep.core.certificates import CertificateFiles, files_of
 from twostep.core.errors import NodeUnavailable
 from twostep.core.otlp import exporting
 from twostep.router.address import address_of, tell_addresses
@@ -43,6 +43,9 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     front = config.front_tls
     certificate = CertificateFiles(front.certificate, front.key) if front else None
     metrics = Metrics()
+    for name, files in (("front", certificate), ("internal", files_of(config.tls) if config.tls else None)):
+        if files:
+            metrics.certificate_end.labels(name).set_function(files.ends_at)
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
     with (

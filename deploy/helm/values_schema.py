@@ -106,6 +106,7 @@ RULES: dict[str, Schema] = {
     "networkPolicy.hostCidrs": CIDRS,
     "monitoring.labels": LABELS,
     "monitoring.dashboardLabels": LABELS,
+    "monitoring.certificateSeconds": COUNT,
     "monitoring.minPairBytesPerSecond": COUNT,
     "extraObjects": {"type": "array", "items": {"type": ["object", "string"]}},
 }

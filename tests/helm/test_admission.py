@@ -93,6 +93,8 @@ def test_an_admission_that_could_not_refuse_would_show_nothing() -> None:
             ["nodeDefaults.device=gpu", 'nodeDefaults.resources={"limits": {"nvidia.com/gpu": 8}}'],
             "resources.limits asks for 8 nvidia.com/gpu: a node computes on one",
         ),
+        (["prefillPools.default.rdma.enabled=true"], "prefillPools.default: rdma is enabled and no decode pool has it"),
+        (["prefillPools.default.config.allow_tcp=true"], "Additional property allow_tcp is not allowed"),
         (["decodePools.default.rdma.hostNetwork=true"], "give those in networkPolicy.hostCidrs"),
         (['networkPolicy.hostCidrs=["everywhere"]'], "networkPolicy.hostCidrs.0: Does not match pattern"),
     ],
@@ -104,10 +106,10 @@ def test_what_an_api_server_would_refuse_is_refused_before_it_with_a_sentence(se
 
 
 def test_a_pool_may_say_no_and_nothing_where_all_others_say_something() -> None:
-    settings = ("nodeDefaults.rdma.enabled=true", "decodePools.default.rdma.enabled=false")
+    settings = ("nodeDefaults.rdma.enabled=true", "prefillPools.default.rdma.enabled=false")
     root = 'nodeDefaults.podSecurityContext={"runAsNonRoot": false, "runAsUser": 0}'
     objects = template(*settings, root, "decodePools.default.maxUnavailable=0", "router.maxUnavailable=0")
-    context = objects.pods()["twostep-decode-default"]["containers"][0]["securityContext"]
+    context = objects.pods()["twostep-prefill-default"]["containers"][0]["securityContext"]
     assert "add" not in context["capabilities"]
     assert objects.pods()["twostep-decode-default"]["securityContext"]["runAsNonRoot"] is False
     allowed = {one["metadata"]["name"]: one["spec"]["maxUnavailable"] for one in objects.of("PodDisruptionBudget")}
@@ -179,6 +181,17 @@ def test_the_api_server_and_name_servers_can_be_reached_over_either_family() -> 
     [api] = [rule for rule in egress if 6443 in [port["port"] for port in rule.get("ports", ())]]
     assert [peer["ipBlock"]["cidr"] for peer in api["to"]] == ["0.0.0.0/0", "::/0"]
     assert {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]} in egress
+
+
+def test_where_rdma_is_meant_prefill_nodes_do_not_take_tcp_for_it_unless_asked_to() -> None:
+    def allowed(*settings: str) -> dict[str, Any]:
+        maps = {one["metadata"]["name"]: one["data"]["config.yaml"] for one in template(*settings).of("ConfigMap")}
+        return {name: yaml.safe_load(text).get("allow_tcp") for name, text in maps.items() if "router" not in name}
+
+    assert allowed() == {"twostep-prefill-default": None, "twostep-decode-default": None}
+    assert allowed("nodeDefaults.rdma.enabled=true") == {"twostep-prefill-default": False, "twostep-decode-default": None}
+    asked = ("nodeDefaults.rdma.enabled=true", "nodeDefaults.rdma.allowTcp=true")
+    assert allowed(*asked) == {"twostep-prefill-default": True, "twostep-decode-default": None}
 
 
 def test_helm_test_reaches_the_router_even_where_few_may() -> None:
