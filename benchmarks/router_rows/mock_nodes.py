@@ -18,7 +18,7 @@ from twostep.proto import node_pb2 as pb
 from twostep.tests.router.fake_nodes import GEOMETRY, FakeDecode, FakeNode, FakePrefill
 
 
-class MockDecode(FakeDecode):
+class MockDecode(FakeDecode):  # type: ignore[misc]
     """Steps like an engine: one message per step, one token for each request that runs."""
 
     def __init__(self, vocabulary: int, token: int) -> None:
@@ -61,12 +61,12 @@ class MockDecode(FakeDecode):
             self.send(batch)
 
     def _status(self, num_living: int) -> pb.NodeStatus:
-        status = super()._status(num_living)
+        status: pb.NodeStatus = super()._status(num_living)
         status.step = self._num_steps
         return status
 
 
-class MockPrefill(FakePrefill):
+class MockPrefill(FakePrefill):  # type: ignore[misc]
     def __init__(self, decode: MockDecode, vocabulary: int) -> None:
         super().__init__("mock-prefill", [decode])
         _make_roomy(self)
@@ -75,7 +75,8 @@ class MockPrefill(FakePrefill):
 
     async def take_time(self, request: pb.PrefillRequest) -> pb.PrefillReply:
         await asyncio.sleep(TTFT_S)
-        return await self.compute(request)
+        reply: pb.PrefillReply = await self.compute(request)
+        return reply
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.NodeDescription:
         return _told(await super().Describe(request, context), self._vocabulary)
