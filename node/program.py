@@ -13,7 +13,7 @@ from twostep.core.certificates import files_of
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
-from twostep.core.threads import OWN_THREADS
+from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
@@ -67,13 +67,18 @@ class Materials:
     metrics: NodeMetrics
     channels: Channels
     """To peers."""
+    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProgram(Generic[N]):
-    """What tells one kind of node from the other. `add_services` adds all but the Node and health services."""
+    """What tells one kind of node from the other.
+
+    `landing_bytes` of memory are written into by others. `add_services` adds all but the Node and health services.
+    """
 
     role: str
+    landing_bytes: int
     add_services: Callable[[grpc.aio.Server, Loading[N]], None]
     build: Callable[[Materials], N]
 
@@ -101,7 +106,12 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         logger.info(
             "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
         )
-        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
+
+        def build() -> Runner:
+            return build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
+
+        channels = Channels(security.open_channel)
+        materials = await _unless_told(stop, _load(build, config, server.address, metrics, fabric, channels))
         if materials is not None:
             hosted = program.build(materials)
             keep_loaded()
@@ -109,13 +119,23 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
 
 
 async def _load(
-    config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
+    build: Callable[[], Runner],
+    config: NodeConfig,
+    address: NodeAddress,
+    metrics: NodeMetrics,
+    fabric: LocalFabric | None,
+    channels: Channels,
 ) -> Materials:
-    def load() -> Materials:
-        runner = build_runner(config.model, config.engine)
-        return Materials(address, runner, _transport(config, address.node, fabric), metrics, channels)
+    # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
+    loading = OwnThreads(behind={"model"})
+    runner = await asyncio.wrap_future(loading.call("model", build))
+    transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
+    return Materials(address, runner, transport, metrics, channels, _threads(runner))
 
-    return await asyncio.wrap_future(OWN_THREADS.call("load", load))
+
+def _threads(runner: Runner) -> Threads:
+    """Let control come before what computes on its cores. What only feeds a device must never wait."""
+    return OwnThreads(behind={"engine"} if runner.kv.region().kind == "DRAM" else ())
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
