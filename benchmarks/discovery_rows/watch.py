@@ -42,10 +42,11 @@ async def _peers(seconds: float) -> Cost:
 
     async def follow(discovery: KubernetesDiscovery) -> None:
         settings = client.Configuration()
-        await config.load_kube_config(str(discovery.kubeconfig), client_configuration=settings)
-        async with client.ApiClient(settings) as api, watch.Watch() as watching:
+        await config.load_kube_config(str(discovery.kubeconfig), client_configuration=settings)  # type: ignore[no-untyped-call]
+        async with client.ApiClient(settings) as api, watch.Watch() as watching:  # type: ignore[no-untyped-call]
             slices = client.DiscoveryV1Api(api)
             found = await slices.list_namespaced_endpoint_slice(discovery.namespace)
+            assert found.metadata
             version = found.metadata.resource_version
             events = watching.stream(slices.list_namespaced_endpoint_slice, discovery.namespace, resource_version=version)
             async for event in events:
