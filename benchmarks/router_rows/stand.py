@@ -109,7 +109,7 @@ async def _our_router(folder: Path) -> AsyncIterator[Server]:
 async def _peer(program: Path, worker: str) -> AsyncIterator[Server]:
     port, metrics_port = _free_port(), _free_port()
     arguments = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port)]
-    launch = ["launch"] if program.name == "smg" else []
+    launch = [] if program.name == "vllm-router" else ["launch"]
     policy = ["--worker-urls", f"http://{worker}", "--policy", "cache_aware", "--log-level", "error"]
     async with _program(str(program), *launch, *arguments, *policy) as process:
         address = f"127.0.0.1:{port}"
