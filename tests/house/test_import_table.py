@@ -51,6 +51,7 @@ GRPC_EDGES = frozenset(
         *("prefill_node/destination_client.py", "decode_node/source_client.py"),
         *("router/node_client.py", "cli/node_client.py"),
         *("router/grpc_api.py", "router/grpc_door.py", "router/grpc_wire.py"),
+        "benchmarks/router_rows/mock_nodes.py",
     }
 )
 GENERATED = [f"twostep.proto.{name}_pb2{kind}" for name in ("node", "handoff", "serving") for kind in ("", "_grpc")]
