@@ -31,6 +31,7 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
             time.monotonic,
             threads=materials.threads,
             channels=materials.channels,
+            spans=materials.spans,
         )
         _require_room(node)
         return node

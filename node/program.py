@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
@@ -13,6 +13,8 @@ from twostep.core.certificates import files_of
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
+from twostep.core.otlp import exporting
+from twostep.core.spans import SpanSink
 from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
@@ -68,6 +70,8 @@ class Materials:
     channels: Channels
     """To peers."""
     threads: Threads
+    spans: SpanSink | None = None
+    """Where spans of traced requests go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,20 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     if config.transport == "local" and fabric is None:
         raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
     take_short_turns()
-    node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
+    node = new_identity(config)
+    with exporting(config.tracing, f"twostep.{program.role}_node", str(node)) as spans:
+        await _serve_as(node, program, config, stop, fabric, spans)
+
+
+async def _serve_as(
+    node: NodeRef,
+    program: NodeProgram[N],
+    config: NodeConfig,
+    stop: asyncio.Event,
+    fabric: LocalFabric | None,
+    spans: SpanSink | None,
+) -> None:
+    metrics, loading = NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
     if config.tls:
         metrics.observe_value(
@@ -113,7 +130,7 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         channels = Channels(security.open_channel)
         materials = await _unless_told(stop, _load(build, config, server.address, metrics, fabric, channels))
         if materials is not None:
-            hosted = program.build(materials)
+            hosted = program.build(replace(materials, spans=spans))
             keep_loaded()
             await host(hosted, server, loading, stop)
 
