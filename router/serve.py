@@ -8,7 +8,6 @@ from starlette.types import ASGIApp
 
 from twostep.core.certificates import CertificateFiles, files_of
 from twostep.core.errors import NodeUnavailable
-from twostep.core.interpreter import keep_loaded, take_short_turns
 from twostep.core.otlp import exporting
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
@@ -39,7 +38,6 @@ from twostep.router.waking import Waking
 
 async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, then let the requests in flight end. Raises ConfigError."""
-    take_short_turns()
     discovery = choose_discovery(config)
     tokenizer = load_tokenizer(config.model)
     front = config.front_tls
@@ -72,7 +70,6 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
             app = build_app(posted, pages, config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
             async with grpc_door(config, service, readiness, certificate) as door, asyncio.TaskGroup() as doors:
-                keep_loaded()
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)
                 doors.create_task(run_http(new_http_server(app, config, metrics, certificate), listener, stop, admission))
                 doors.create_task(door.serve(stop, admission, drain_s=config.drain_s + LAST_WORDS_S))
