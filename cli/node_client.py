@@ -1,4 +1,4 @@
-"""Asks one node by gRPC what it is and who holds its memory: the command line's only gRPC edge."""
+"""Asks one node by gRPC what it is, does, and who holds its memory: the command line's only gRPC edge."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -88,6 +88,69 @@ def _holding(entry: pb.LedgerEntry) -> Holding:
         cooldown_left_s=entry.cooldown_left_s,
         writes_in_flight=entry.writes_in_flight,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One engine step, `age_s` before the answer. `gap_s` is None where the engine had nothing to do before it."""
+
+    number: int
+    age_s: float
+    duration_s: float
+    gap_s: float | None
+    requests: int
+    decode_tokens: int
+    prompt_tokens: int
+    hit_tokens: int
+    preempted: int
+    token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One phase of one attempt of a request; one that goes on lasts until the answer."""
+
+    request: str
+    attempt: int
+    phase: str
+    age_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a node did lately, in order of ends."""
+
+    node: str
+    steps: tuple[Step, ...]
+    spans: tuple[Span, ...]
+
+
+async def fetch_trace(address: str, within_s: float | None, security: Security = PLAIN_TEXT) -> Trace:
+    """Return what the node at `address` did lately, or in the last `within_s` seconds. Raises ServingError."""
+    async with _node(address, security) as node:
+        reply: pb.TraceReply = await node.Trace(pb.TraceRequest(within_s=within_s), timeout=CALL_S)
+    return Trace(reply.node.id, tuple(map(_step, reply.steps)), tuple(map(_span, reply.spans)))
+
+
+def _step(step: pb.TracedStep) -> Step:
+    return Step(
+        number=step.number,
+        age_s=step.age_s,
+        duration_s=step.duration_s,
+        gap_s=step.gap_s if step.HasField("gap_s") else None,
+        requests=step.requests,
+        decode_tokens=step.decode_tokens,
+        prompt_tokens=step.prompt_tokens,
+        hit_tokens=step.hit_tokens,
+        preempted=step.preempted,
+        token_budget=step.token_budget,
+    )
+
+
+def _span(span: pb.TracedSpan) -> Span:
+    duration_s = span.duration_s if span.HasField("duration_s") else span.age_s
+    return Span(span.request, span.attempt, span.phase, span.age_s, duration_s)
 
 
 @dataclass(frozen=True, slots=True)

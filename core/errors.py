@@ -129,6 +129,12 @@ class Cancelled(ServingError):
     code, http_status, grpc_status = "cancelled", 499, "CANCELLED"
 
 
+class SlowConsumer(ServingError):
+    """Nobody has taken the request's tokens for too long."""
+
+    code, http_status, grpc_status = "slow_consumer", 499, "RESOURCE_EXHAUSTED"
+
+
 class DeadlineExceeded(ServingError):
     code, http_status, grpc_status = "deadline_exceeded", 504, "DEADLINE_EXCEEDED"
 

@@ -24,5 +24,7 @@ class DecodeNodeConfig(NodeConfig):
     """The most landing space that the handoffs of one prefill node hold together; unset: three quarters of it."""
     lookahead_tokens: Annotated[int, Field(ge=0)] = 0
     """Room for output that is reserved with the prompt, beside one block for decode."""
+    pause_unread_tokens: Annotated[int, Field(gt=0)] = 256
+    """A request of which its router leaves this many tokens unread is paused, its KV kept, until they are read."""
     max_unread_tokens: Annotated[int, Field(gt=0)] = 1 << 20
     """A router that leaves this many tokens unread gets no more requests in."""

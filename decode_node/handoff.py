@@ -1,7 +1,8 @@
 """One request on a decode node, over all its attempts: what it holds, how far its handoff is, and what goes onto its bill."""
 
 import asyncio
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, field
 
 from twostep.core.clock import Clock
 from twostep.core.errors import ServingError
@@ -13,6 +14,7 @@ from twostep.decode_node.progress import ProgressWatch
 from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.handoff_state import HandoffState, move
 from twostep.node.handoff_messages import Answer
+from twostep.node.trace import Tracer
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +40,23 @@ class Loss:
     at: float
 
 
+class WhyPaused(enum.StrEnum):
+    """What keeps a request paused."""
+
+    UNREAD = "unread"
+    """Its router leaves too many of its tokens in the stream."""
+    HELD = "held"
+    """Its router has too many of them waiting for its client."""
+
+
+@dataclass(slots=True)
+class Pause:
+    """The request draws nothing since `since`: its tokens are not taken."""
+
+    since: float
+    why: set[WhyPaused] = field(default_factory=set)
+
+
 class Handoff:
     """A request that this node serves alone is one too, without a leg. Changed by the control thread only.
 
@@ -45,7 +64,7 @@ class Handoff:
     pending while a copy of an earlier leg into these blocks may still be running.
     """
 
-    def __init__(self, order: ReserveOrder, prepared: Prepared, clock: Clock) -> None:
+    def __init__(self, order: ReserveOrder, prepared: Prepared, tracer: Tracer, clock: Clock) -> None:
         now = clock()
         self.order = order
         self.prepared = prepared
@@ -57,12 +76,15 @@ class Handoff:
         self.granted: Granted | None = None
         self.error: ServingError | None = None
         self.loss: Loss | None = None
+        self.pause: Pause | None = None
         self.changed = asyncio.Event()
         self.position = 0
         self.lacking = ""
         """What it was found to wait for when it was tried last."""
         self.next_index = len(order.request.output_tokens)
         self.meter = BillMeter(now)
+        self._tracer = tracer
+        self.trace(self.state)
 
     @property
     def id(self) -> RequestId:
@@ -79,13 +101,23 @@ class Handoff:
     def move_to(self, state: HandoffState) -> None:
         """Raises IllegalMove when the table of moves does not hold the move."""
         self.state = move(self.state, state)
+        if self.is_over:
+            self._tracer.leave(self.id, self.order.attempt)
+        else:
+            self.trace(state)
         self.changed.set()
+
+    def trace(self, phase: str) -> None:
+        """Note for whoever reads the node's trace what the request is at."""
+        self._tracer.enter(self.id, self.order.attempt, phase)
 
     def renew(self, order: ReserveOrder, now: float) -> None:
         """Go back to waiting, on the same blocks, for another attempt."""
         if self.state is HandoffState.FILLING:
             self.move_to(HandoffState.RESERVED)
+        self._tracer.leave(self.id, self.order.attempt)
         self.order, self.granted, self.loss = order, None, None
+        self.trace("queued again")
         self.meter = BillMeter(now)
         self.deadline = now + order.timing.remaining_s
         self.changed.set()

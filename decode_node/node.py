@@ -1,19 +1,20 @@
 """A decode node: an engine and a receiver. Reserves memory, takes KV in or computes it, and streams their tokens."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from twostep.core.awake_clock import AwakeClock
-from twostep.core.clock import Clock
-from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError
+from twostep.core.clock import Clock, seconds_until
+from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
 from twostep.core.threads import OWN_THREADS, Threads
 from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
+from twostep.decode_node.backpressure import Backpressure
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.handoffs import Handoffs
 from twostep.decode_node.landing_gauges import LandingGauges
@@ -46,6 +47,7 @@ from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
+from twostep.node.trace import Tracer
 
 PAIR_SHARE = 0.75
 """One prefill node leaves the others a part of the landing pool."""
@@ -84,20 +86,29 @@ class DecodeNode:
             landing=landing,
             sources=SourceClient(self._channels, self.peers.address_of, call_s=timers.call_s),
             handoffs=Handoffs(),
-            tokens=TokenStreams(),
+            tokens=TokenStreams(self._tokens_read),
             leases=Leases(timers.lease_s, clock),
             answers=Answers(MAX_ANSWERS),
             unattached_holds=HoldMeter(),
             background=Background(),
             metrics=metrics,
+            tracer=Tracer(clock),
             timers=timers,
             clock=clock,
+        )
+        self.backpressure = Backpressure(
+            self.parts.engine,
+            self.parts.handoffs,
+            metrics,
+            clock,
+            max_unread=config.pause_unread_tokens,
+            pause_s=timers.pause_s,
         )
         self.release = Release(self.parts, self._advance)
         self.legs = Legs(self.parts, self.release)
         growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
         self.queue = self._new_queue(config, growth_tokens)
-        self._feed = EngineFeed(self.parts.engine, metrics, clock, threads)
+        self._feed = EngineFeed(self.parts.engine, metrics, self.parts.tracer, clock, threads)
         self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s)
@@ -152,8 +163,8 @@ class DecodeNode:
             self.legs.lose_source(before)
         return reply
 
-    def tick(self) -> None:
-        """Look at every timer. Raises EngineFault when no more KV can be received."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds one is due. Raises EngineFault when no more KV can be received."""
         if fault := self._receiver.fault:
             raise EngineFault(f"this node can receive no more KV: {fault.message}") from fault
         note_sleep(self._awake.tick(), self.parts.metrics)
@@ -161,8 +172,11 @@ class DecodeNode:
         for router, requests in parts.leases.expire().items():
             self._abandon(router, requests)
         for handoff in parts.handoffs:
-            if now > handoff.deadline:
+            if now >= handoff.deadline:
                 self.release.end(handoff, error=DeadlineExceeded(f"request {handoff.id} has run out of time"))
+        for request in self.backpressure.overdue():
+            parts.metrics.slow_consumers.inc()
+            self.queue.stop(request, SlowConsumer(f"nobody has taken the tokens of {request} for {parts.timers.pause_s:g} s"))
         self.legs.watch()
         self.peers.expire({handoff.leg.id.source for handoff in parts.handoffs if handoff.leg})
         self.readiness.refresh()
@@ -170,6 +184,8 @@ class DecodeNode:
         self._peer_gauges.refresh()
         self.integrity.watch()
         self._advance()
+        due_at = (*self.legs.due_at(), *(handoff.deadline for handoff in parts.handoffs))
+        return seconds_until(due_at, parts.clock(), at_most=parts.timers.tick_s)
 
     def take_step(self, result: StepResult) -> None:
         """Stream the tokens of one engine step and end what it has finished."""
@@ -190,10 +206,14 @@ class DecodeNode:
             self.parts.metrics.noop_messages.labels("token", "late").inc()
             return
         self.parts.tokens.emit(handoff.order.router, event)
+        self.backpressure.emitted(handoff, self.parts.tokens)
         handoff.next_index += 1
         handoff.meter.stepped_at = handoff.meter.stepped_at or self.parts.clock()
         if event.finish:
             self.release.end(handoff, finish=event.finish)
+
+    def _tokens_read(self, requests: Collection[RequestId]) -> None:
+        self.backpressure.read(requests)
 
     async def _follow_engine(self) -> None:
         try:
@@ -225,6 +245,7 @@ class DecodeNode:
         observe_engine(metrics, self.parts.engine, handoffs.owners)
         metrics.observe("reservations", "Requests by the state of their handoff.", "state", handoffs.count)
         metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
+        metrics.observe_value("paused_requests", "Requests whose tokens nobody takes.", lambda: len(self.backpressure))
         metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
 
     def _new_integrity(self) -> Integrity:
@@ -248,6 +269,8 @@ class DecodeNode:
             readiness=self.readiness,
             metrics=self.parts.metrics,
             ledger=lambda: decode_ledger(self.parts),
+            tracer=self.parts.tracer,
+            hold=self.backpressure.hear,
             growth_tokens=growth_tokens,
         )
 

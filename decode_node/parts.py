@@ -18,6 +18,7 @@ from twostep.node.config import Timers
 from twostep.node.handoff_messages import Abort, Answer, Credit
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
+from twostep.node.trace import Tracer
 
 MAX_ANSWERS = 4096
 
@@ -47,5 +48,6 @@ class Parts:
     """For how long blocks are held by requests whose KV is not there yet."""
     background: Background
     metrics: NodeMetrics
+    tracer: Tracer
     timers: Timers
     clock: Clock

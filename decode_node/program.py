@@ -29,6 +29,7 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
             config,
             materials.metrics,
             time.monotonic,
+            threads=materials.threads,
             channels=materials.channels,
         )
         _require_room(node)

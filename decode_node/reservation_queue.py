@@ -141,7 +141,7 @@ class ReservationQueue:
             return self._renew(known, order)
         if known:
             self._release.end(known, error=StaleLeg(f"request {known.id}: {SUPERSEDED}"))
-        handoff = Handoff(order, prepared, self._parts.clock)
+        handoff = Handoff(order, prepared, self._parts.tracer, self._parts.clock)
         self._parts.handoffs.add(handoff)
         self._parts.leases.own(handoff.id, order.router)
         self.waiting.append(handoff)
@@ -188,6 +188,8 @@ class ReservationQueue:
         if handoff.state is HandoffState.QUEUED:
             handoff.move_to(HandoffState.RESERVED)
             self._parts.metrics.cached_tokens.inc(granted.cached_tokens)
+        else:
+            handoff.trace(handoff.state)
         now, metrics = self._parts.clock(), self._parts.metrics
         handoff.meter.granted_at, handoff.meter.cached_tokens = now, granted.cached_tokens
         metrics.reserve_seconds.observe(now - handoff.meter.arrived_at)

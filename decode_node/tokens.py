@@ -1,7 +1,8 @@
 """The token streams: one per router, one message for all tokens of an engine step."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass, field
 
 from twostep.core.bill import DecodeBill
@@ -37,6 +38,7 @@ class TokenBatch:
 class _Outbox:
     tokens: list[TokenEvent] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
+    unread: Counter[RequestId] = field(default_factory=Counter)
     filled: asyncio.Event = field(default_factory=asyncio.Event)
     reader: int = 0
 
@@ -46,22 +48,26 @@ class _Outbox:
         batch = TokenBatch(tuple(self.tokens), tuple(self.ended))
         self.tokens.clear()
         self.ended.clear()
+        self.unread.clear()
         return batch
 
 
 class TokenStreams:
     """Outboxes by router. Owned by the control thread.
 
-    A reader wakes only after the callback that emitted, so it finds a whole step; a slow one finds several.
+    A reader wakes only after the callback that emitted, so it finds a whole step; a slow one finds several. `on_read` is
+    told whose tokens were taken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_read: Callable[[Collection[RequestId]], None] = lambda _: None) -> None:
+        self._on_read = on_read
         self._outboxes: dict[RouterId, _Outbox] = {}
         self._closed = False
 
     def emit(self, router: RouterId, token: TokenEvent) -> None:
         outbox = self._outbox(router)
         outbox.tokens.append(token)
+        outbox.unread[token.request] += 1
         outbox.filled.set()
 
     def end(self, router: RouterId, ended: Ended) -> None:
@@ -74,6 +80,11 @@ class TokenStreams:
         outbox = self._outboxes.get(router)
         return len(outbox.tokens) + len(outbox.ended) if outbox else 0
 
+    def num_unread(self, router: RouterId, request: RequestId) -> int:
+        """Return how many tokens of the request this router has not read yet."""
+        outbox = self._outboxes.get(router)
+        return outbox.unread[request] if outbox else 0
+
     async def read(self, router: RouterId) -> AsyncGenerator[TokenBatch, None]:
         """Yield batches until a newer reader of the same router takes over or the node closes."""
         outbox = self._outbox(router)
@@ -83,7 +94,9 @@ class TokenStreams:
         try:
             while outbox.reader == reader:
                 outbox.filled.clear()
+                read = frozenset(outbox.unread)
                 if batch := outbox.take():
+                    self._on_read(read)
                     yield batch
                 elif self._closed:
                     return

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from twostep.core.block_hash import prefix_root
+from twostep.core.block_news import BlockNews
 from twostep.core.clock import Clock
 from twostep.core.errors import InvalidRequest, PromptTooLong, RequestFault, ServingError
 from twostep.core.ids import Attempt, BlockId, RequestId
@@ -22,9 +23,10 @@ from twostep.engine.runner import Drawn, Runner
 from twostep.engine.scheduler import Limits, StepPlan, plan_step
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
 from twostep.engine.sequence import Prepared as Prepared
+from twostep.engine.sequence_table import PLACED, Capacity, SequenceTable, Supplies
 from twostep.engine.sequence_table import Busy as Busy
-from twostep.engine.sequence_table import Capacity, SequenceTable, Supplies
 from twostep.engine.sequence_table import Lacking as Lacking
+from twostep.engine.step_record import RunTime, RunTimer, StepRecord
 
 OnBatchLayers = Callable[[Batch, range], None]
 
@@ -40,24 +42,18 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step did.
-
-    `preempted` lists those preempted since the last result. `computed_prompt_tokens` counts forced tokens too; neither a
-    prefix hit nor a handoff computes any.
-    """
+    """What one step did; `preempted` lists those preempted since the last result."""
 
     batch: Batch
     events: tuple[TokenEvent, ...]
     faults: tuple[tuple[RequestId, ServingError], ...]
     preempted: tuple[RequestId, ...]
-    computed_prompt_tokens: int
-    num_decode_tokens: int
-    duration_s: float
+    record: StepRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`num_waiting` are reserved or preempted; `queued_tokens` are known but not computed, decodes left out."""
+    """`num_waiting` are reserved, preempted or paused; `queued_tokens` are known but not computed, decodes left out."""
 
     num_steps: int
     num_running: int
@@ -85,7 +81,9 @@ class Engine:
         self._sequences = SequenceTable(self._pool, Capacity(self._block_tokens, self.max_tokens, config.max_batch))
         self._in_step: frozenset[RequestId] = frozenset()
         self._preempted: list[RequestId] = []
+        self._timer = RunTimer(clock)
         self._num_steps = 0
+        self._num_hit_tokens = 0
 
     @property
     def max_tokens(self) -> int:
@@ -170,6 +168,25 @@ class Engine:
         self.work.set()
         return finish
 
+    def pause(self, request_id: RequestId) -> bool:
+        """Compute a request no more until `resume`; it keeps its place and its blocks. Returns whether it can go on at all.
+
+        A step that is running still brings its token. When blocks are short it is the first to be preempted.
+        """
+        with self._lock:
+            sequence = self._sequences.get(request_id)
+            if sequence is None or sequence.phase not in PLACED:
+                return False
+            sequence.is_paused = True
+            return True
+
+    def resume(self, request_id: RequestId) -> None:
+        """Let a paused request go on; does nothing for any other."""
+        with self._lock:
+            if sequence := self._sequences.get(request_id):
+                sequence.is_paused = False
+        self.work.set()
+
     def end(self, request_id: RequestId) -> None:
         """Compute a request no more; its blocks stay until `release`, which comes when nothing writes into them any more.
 
@@ -205,13 +222,18 @@ class Engine:
         with self._lock:
             self._pool.purge(blocks)
 
+    def block_news(self, first: int) -> BlockNews:
+        """Return how the prefix cache has changed since its event number `first`, or all of it when that is too long ago."""
+        with self._lock:
+            return self._pool.news(first)
+
     def load(self) -> Load:
         with self._lock:
-            running = self._sequences.select(Phase.RUNNING)
-            preempted = self._sequences.select(Phase.PREEMPTED)
-            num_waiting = len(preempted) + len(self._sequences.select(Phase.RESERVED))
-            queued_tokens = sum(one.num_pending for one in (*running, *preempted) if one.num_pending > 1)
-            return Load(self._num_steps, len(running), num_waiting, queued_tokens)
+            placed = self._sequences.select(*PLACED)
+            started = [one for one in placed if one.phase is not Phase.RESERVED]
+            num_running = sum(one.phase is Phase.RUNNING and not one.is_paused for one in placed)
+            queued_tokens = sum(one.num_pending for one in started if one.num_pending > 1)
+            return Load(self._num_steps, num_running, len(placed) - num_running, queued_tokens)
 
     def occupancy(self) -> Occupancy:
         """Count the blocks by state, at once; `census` counts them anew from the block table."""
@@ -252,12 +274,11 @@ class Engine:
         with self._lock:
             batch = self._schedule()
         if batch is None:
+            self._timer.rest()
             return None
-        started = self._clock()
-        drawn = self.runner.run(batch, lambda layers: self._on_layers(batch, layers))
-        duration_s = self._clock() - started
+        drawn, took = self._timer.time(lambda: self.runner.run(batch, lambda layers: self._on_layers(batch, layers)))
         with self._lock:
-            return self._commit(batch, drawn, duration_s)
+            return self._commit(batch, drawn, took)
 
     def _picture(self) -> tuple[BlockTable, dict[RequestId, Holder]]:
         with self._lock:
@@ -282,8 +303,8 @@ class Engine:
         candidates, num_coming = self._sequences.candidates(), self._sequences.num_coming_blocks
         return plan_step(candidates, self._limits, num_available=self._pool.num_available, num_coming=num_coming)
 
-    def _commit(self, batch: Batch, drawn: list[Drawn], duration_s: float) -> StepResult:
-        num_prompt = sum(self._sequences[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
+    def _commit(self, batch: Batch, drawn: list[Drawn], took: RunTime) -> StepResult:
+        record = self._record(batch, took)
         events: list[TokenEvent] = []
         faults: list[tuple[RequestId, ServingError]] = []
         for chunk, result in zip(batch.chunks, drawn, strict=True):
@@ -299,9 +320,24 @@ class Engine:
                 events += self._advance(sequence, chunk, result)
         preempted, self._preempted = tuple(self._preempted), []
         self._in_step = frozenset()
+        return StepResult(batch, tuple(events), tuple(faults), preempted, record)
+
+    def _record(self, batch: Batch, took: RunTime) -> StepRecord:
         self._num_steps += 1
-        num_decode = batch.num_tokens - num_prompt
-        return StepResult(batch, tuple(events), tuple(faults), preempted, num_prompt, num_decode, duration_s)
+        num_prompt = sum(self._sequences[chunk.request].num_prompt_tokens(chunk) for chunk in batch.chunks)
+        before, self._num_hit_tokens = self._num_hit_tokens, self._sequences.num_hit_tokens
+        return StepRecord(
+            number=self._num_steps,
+            started_at=took.started_at,
+            duration_s=took.duration_s,
+            gap_s=took.gap_s,
+            num_requests=len(batch.chunks),
+            num_decode_tokens=batch.num_tokens - num_prompt,
+            num_prompt_tokens=num_prompt,
+            num_hit_tokens=self._num_hit_tokens - before,
+            num_preempted=len(self._preempted),
+            token_budget=self._limits.token_budget,
+        )
 
     def _advance(self, sequence: Sequence, chunk: Chunk, token: int | None) -> list[TokenEvent]:
         sequence.num_computed = chunk.end

@@ -69,7 +69,8 @@ class Sequence:
     """What the engine knows of one request. The rule: `num_computed` catches up with `num_tokens`.
 
     `arrival` orders requests, `since` is when it reserved, `draws_left` how many more tokens it may draw on this
-    node (None: as many as its stop rules allow), `num_published` how many of its blocks are in the prefix cache.
+    node (None: as many as its stop rules allow), `num_published` how many of its blocks are in the prefix cache. One that
+    `is_paused` keeps what it has and is not computed.
     """
 
     request: Request
@@ -83,6 +84,7 @@ class Sequence:
     phase: Phase = Phase.RESERVED
     attempt: Attempt = NOT_STARTED
     draws_left: int | None = None
+    is_paused: bool = False
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.tokens)

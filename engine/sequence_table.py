@@ -59,6 +59,8 @@ class SequenceTable:
         self._pool = pool
         self._capacity = capacity
         self._sequences: dict[RequestId, Sequence] = {}
+        self.num_hit_tokens = 0
+        """Tokens found in the prefix cache since the start, those of resumed requests included."""
         self._num_arrived = 0
         self._block_holds = HoldMeter()
         self._place_holds = HoldMeter()
@@ -74,12 +76,17 @@ class SequenceTable:
         """Return the sequences in any of `phases`, or all, in order of arrival."""
         return [one for one in self._sequences.values() if not phases or one.phase in phases]
 
+    def preempted(self) -> list[Sequence]:
+        """Return the preempted sequences that wait for blocks."""
+        return [one for one in self.select(Phase.PREEMPTED) if not one.is_paused]
+
     def candidates(self) -> list[Candidate]:
         """Return what the scheduler needs to know of each running sequence."""
         size = self._capacity.block_tokens
         return [
             Candidate(one.request.id, one.arrival, one.num_computed, one.num_tokens, len(one.blocks) * size)
             for one in self.select(Phase.RUNNING)
+            if not one.is_paused
         ]
 
     @property
@@ -146,7 +153,7 @@ class SequenceTable:
 
     def resume_preempted(self) -> None:
         """Give blocks back to preempted sequences, oldest first, none before all older ones have theirs."""
-        for sequence in self.select(Phase.PREEMPTED):
+        for sequence in self.preempted():
             num_tokens = min(sequence.num_tokens + self._capacity.block_tokens, self._capacity.max_tokens)
             if not self._take_blocks(sequence, num_tokens, align_tokens=self._capacity.block_tokens):
                 return
@@ -175,6 +182,7 @@ class SequenceTable:
         sequence.blocks = list(holding.blocks)
         sequence.num_published = holding.num_cached
         sequence.num_computed = holding.num_cached * size
+        self.num_hit_tokens += sequence.num_computed
         return True
 
     def _usable(self, hashes: list[BlockHash], num_tokens: int) -> list[BlockHash]:
@@ -187,7 +195,7 @@ class SequenceTable:
             raise Conflict(f"request {request_id} is known here already: it is {known.phase}")
         if known:
             raise Busy(Lacking.RELEASE, f"request {request_id} is being released")
-        if self.select(Phase.PREEMPTED):
+        if self.preempted():
             raise Busy(Lacking.BLOCKS, "preempted requests wait for blocks")
         if len(self.select(*PLACED)) >= self._capacity.max_batch:
             raise Busy(Lacking.PLACE, f"all {self._capacity.max_batch} places are taken")

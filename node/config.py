@@ -12,6 +12,7 @@ from twostep.engine.config import EngineConfig
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(gt=0)]
+TELLS_PER_DEADLINE = 6
 
 
 @config
@@ -32,6 +33,8 @@ class Timers:
     """The pause after a handshake that failed."""
     landing_cooldown_s: Seconds = 60.0
     """How long landing space rests when nobody can prove that all writes to it are done."""
+    pause_s: Seconds = 60.0
+    """A request whose tokens nobody takes for this long is ended."""
     stall_s: Seconds = 60.0
     """A node whose engine has work but finishes no step for this long is not ready."""
     stuck_s: Seconds = 30.0
@@ -43,7 +46,17 @@ class Timers:
     bypass_s: Seconds = 5.0
     """How long a request for which there is no room yet lets later ones, for which there is, pass."""
     tick_s: Seconds = 0.25
-    """How often timers are looked at."""
+    """How often timers are looked at that may be late by as much; what bounds a request's time is looked at when it is due."""
+
+    @property
+    def tell_s(self) -> float:
+        """How often a prefill node tells how far its legs are."""
+        return self.progress_s / TELLS_PER_DEADLINE
+
+    @property
+    def silence_s(self) -> float:
+        """How long a prefill node that has told of a leg may be silent about it: it goes on elsewhere within `progress_s`."""
+        return self.progress_s - self.tell_s
 
     @property
     def max_gap_s(self) -> float:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from twostep.core.block_news import BlockNews
 from twostep.core.errors import Cancelled, ServingError
-from twostep.core.ids import NodeRef, RequestId
+from twostep.core.ids import Incarnation, NodeRef, RequestId
 from twostep.engine.engine import Engine
 from twostep.engine.ledger import Ledger
 from twostep.engine.ledger import LedgerEntry as EngineEntry
@@ -13,6 +14,7 @@ from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, N
 from twostep.node.leases import Heartbeat, Leases
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.trace import NodeTrace, Tracer
 
 
 class Requests(Protocol):
@@ -37,6 +39,11 @@ class Peers(Protocol):
     def states(self) -> tuple[PeerState, ...]: ...
 
 
+def _draws_too_little(beat: Heartbeat) -> None:
+    """A prefill node draws one token for each request: nothing to pause."""
+    del beat
+
+
 @dataclass(frozen=True, slots=True)
 class NodeControl:
     """What routers, and people, may ask of any node, in the core's terms. All methods are the control thread's.
@@ -53,6 +60,9 @@ class NodeControl:
     metrics: NodeMetrics
     growth_tokens: int
     ledger: Callable[[], NodeLedger]
+    tracer: Tracer
+    hold: Callable[[Heartbeat], None] = _draws_too_little
+    """Pauses the requests that a heartbeat holds, and lets the router's others go on."""
 
     def describe(self) -> NodeDescription:
         runner = self.engine.runner
@@ -76,6 +86,8 @@ class NodeControl:
             self.metrics.noop_messages.labels("heartbeat", "late").inc()
         for request in verdict.abandoned:
             self.requests.stop(request, Cancelled(f"router {beat.router} no longer lists request {request}"))
+        if not verdict.is_stale:
+            self.hold(beat)
         return verdict.unknown
 
     def cancel(self, request: RequestId, reason: ServingError) -> bool:
@@ -88,6 +100,14 @@ class NodeControl:
     def cordon(self, reason: str) -> None:
         """Take the node out of service: routers place nothing more here, and what runs goes on. No reason: back into it."""
         self.readiness.cordon = reason
+
+    def block_news(self, incarnation: Incarnation, first: int) -> BlockNews:
+        """Return how the prefix cache has changed for a router that has followed it in `incarnation` up to event `first`."""
+        return self.engine.block_news(first if incarnation == self.node.incarnation else -1)
+
+    def trace(self, within_s: float | None) -> NodeTrace:
+        """Return what the node did lately, or in the last `within_s` seconds."""
+        return self.tracer.read(self.node, within_s)
 
     def status(self) -> NodeStatus:
         load, blocks, waiting = self.engine.load(), self.engine.occupancy(), self.requests.waiting_tokens()

@@ -9,6 +9,7 @@ from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine, StepResult
 from twostep.engine.loop import EngineLoop
 from twostep.node.metrics import NodeMetrics
+from twostep.node.trace import Tracer
 
 STOP_S = 10.0
 
@@ -16,9 +17,12 @@ STOP_S = 10.0
 class EngineFeed:
     """Runs the engine's thread. `follow` is the node's task that takes up its steps."""
 
-    def __init__(self, engine: Engine, metrics: NodeMetrics, clock: Clock, threads: Threads = OWN_THREADS) -> None:
+    def __init__(
+        self, engine: Engine, metrics: NodeMetrics, tracer: Tracer, clock: Clock, threads: Threads = OWN_THREADS
+    ) -> None:
         self._engine = engine
         self._metrics = metrics
+        self._tracer = tracer
         self._clock = clock
         self._threads = threads
         self._seen_steps = 0
@@ -50,9 +54,6 @@ class EngineFeed:
     def _take(self, item: StepResult | EngineFault, on_step: Callable[[StepResult], None]) -> None:
         if isinstance(item, EngineFault):
             raise item
-        self._metrics.steps.inc()
-        self._metrics.step_duration.observe(item.duration_s)
-        self._metrics.prompt_tokens_computed.inc(item.computed_prompt_tokens)
-        self._metrics.tokens_decoded.inc(item.num_decode_tokens)
-        self._metrics.preemptions.inc(len(item.preempted))
+        self._metrics.observe_step(item.record)
+        self._tracer.step(item.record)
         on_step(item)

@@ -11,12 +11,16 @@ MAX_MISSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """One router's list of living requests. `sequence` grows by the heartbeat; `lease_s` counts from receipt."""
+    """One router's list of living requests. `sequence` grows by the heartbeat; `lease_s` counts from receipt.
+
+    Nobody takes the tokens of those that are `held`, for now.
+    """
 
     router: RouterId
     sequence: int
     lease_s: float
     live: frozenset[RequestId]
+    held: frozenset[RequestId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from twostep.engine.step_record import StepRecord
+
 STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BANDWIDTH_BUCKETS = (1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10, 3e10, 1e11)
 SHARE_BUCKETS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 HIGHEST_ATTEMPT = 5
+GAP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FREE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 ReadGauges = Callable[[], Mapping[str, float]]
@@ -25,6 +29,8 @@ class NodeMetrics:
         self.cached_tokens = self._count("cached_tokens", "Prompt tokens found in this node's prefix cache.")
         self.tokens_decoded = self._count("tokens_decoded", "Output tokens drawn by this node.")
         self.preemptions = self._count("preemptions", "Requests that gave their blocks up to be computed again later.")
+        self.pauses = self._count("pauses", "Times that a request was paused because nobody took its tokens.", "why")
+        self.slow_consumers = self._count("slow_consumers", "Requests ended because nobody took their tokens for too long.")
         self.steps = self._count("steps", "Engine steps.")
         self.handoff_bytes = self._count(
             "handoff_bytes", "KV bytes written by this prefill node or landed on this decode node."
@@ -48,6 +54,13 @@ class NodeMetrics:
             "pair_mismatches", "Requests whose copy at a decode node never matched, by where it was spoiled.", "peer", "cause"
         )
         self.step_duration = self._measure("step_duration_seconds", "Duration of an engine step.", STEP_BUCKETS)
+        self.step_gap = self._measure(
+            "step_gap_seconds", "Between two steps with work for both: what the model waited for.", GAP_BUCKETS
+        )
+        self.step_requests = self._measure("step_requests", "Requests in an engine step.", BATCH_BUCKETS)
+        self.step_token_budget = Gauge(
+            "twostep_step_token_budget", "Tokens that the last engine step might have had.", registry=self.registry
+        )
         self.reserve_seconds = self._measure(
             "reserve_seconds", "From a reservation's arrival to its grant, queueing included.", STEP_BUCKETS
         )
@@ -60,6 +73,18 @@ class NodeMetrics:
         self.cancel_to_free = self._measure(
             "cancel_to_free_seconds", "From a request's cancellation to its last block free.", FREE_BUCKETS
         )
+
+    def observe_step(self, step: StepRecord) -> None:
+        """Count an engine step and what it did."""
+        self.steps.inc()
+        self.step_duration.observe(step.duration_s)
+        if step.gap_s is not None:
+            self.step_gap.observe(step.gap_s)
+        self.step_requests.observe(step.num_requests)
+        self.step_token_budget.set(step.token_budget)
+        self.prompt_tokens_computed.inc(step.num_prompt_tokens)
+        self.tokens_decoded.inc(step.num_decode_tokens)
+        self.preemptions.inc(step.num_preempted)
 
     def count_attempt(self, number: int) -> None:
         """Count an attempt that got room."""

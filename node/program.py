@@ -9,10 +9,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
 
+from twostep.core.certificates import files_of
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
-from twostep.core.threads import OWN_THREADS
+from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
@@ -44,8 +45,8 @@ class HostedNode(Protocol):
 
     def running(self) -> AbstractAsyncContextManager[None]: ...
 
-    def tick(self) -> None:
-        """Look at every timer."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds to look again."""
 
     async def drain(self) -> None:
         """Admit nothing more and wait until what runs has ended."""
@@ -66,6 +67,7 @@ class Materials:
     metrics: NodeMetrics
     channels: Channels
     """To peers."""
+    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,12 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     take_short_turns()
     node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
+    if config.tls:
+        metrics.observe_value(
+            "certificate_end_timestamp_seconds",
+            "When the certificate that is shown to routers and peers ends.",
+            files_of(config.tls).ends_at,
+        )
     async with listening(config, node, program.role, metrics.registry, security) as server:
         program.add_services(server.server, loading)
         add_node_service(server.server, server.address, loading)
@@ -98,17 +106,22 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         if materials is not None:
             hosted = program.build(materials)
             keep_loaded()
-            await host(hosted, config, server, loading, stop)
+            await host(hosted, server, loading, stop)
 
 
 async def _load(
     config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
 ) -> Materials:
-    def load() -> Materials:
-        runner = build_runner(config.model, config.engine)
-        return Materials(address, runner, _transport(config, address.node, fabric), metrics, channels)
+    # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
+    loading = OwnThreads(behind={"model"})
+    runner = await asyncio.wrap_future(loading.call("model", lambda: build_runner(config.model, config.engine)))
+    transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
+    return Materials(address, runner, transport, metrics, channels, _threads(runner))
 
-    return await asyncio.wrap_future(OWN_THREADS.call("load", load))
+
+def _threads(runner: Runner) -> Threads:
+    """Let control come before what computes on its cores. What only feeds a device must never wait."""
+    return OwnThreads(behind={"engine"} if runner.kv.region().kind == "DRAM" else ())
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
@@ -122,33 +135,32 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) ->
 def _require_that_bytes_move() -> None:
     """What does not even move bytes on one machine would fail every handshake; a node that is ready has proved this much."""
     try:
-        bytes_per_s = move_some_bytes(NixlTransport)
+        moved = move_some_bytes(NixlTransport)
     except TransferFailed as cause:
         raise ConfigError(f"transport: {cause.message}: check UCX_TLS and UCX_NET_DEVICES") from cause
-    logger.info("the transport moves bytes", extra={"bytes_per_s": round(bytes_per_s)})
+    logger.info("the transport moves bytes", extra={"bytes_per_s": round(moved.bytes_per_s), "over": moved.carrier})
 
 
-async def host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
+async def host(node: N, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
     """Serve with a node that is loaded until `stop` is set, then drain it."""
     async with node.running():
         loading.put(node)
         logger.info("the node serves", extra={"blocks": node.control.describe().num_blocks})
         while not stop.is_set():
-            node.tick()
+            pause_s = node.tick()
             await server.tell_ready(node.readiness.reason)
-            await _unless_told(stop, asyncio.sleep(config.timers.tick_s))
+            await _unless_told(stop, asyncio.sleep(pause_s))
         await server.tell_ready("the node drains")
         logger.info("the node drains")
-        await _drain(node, config)
+        await _drain(node)
         logger.info("the node has stopped")
 
 
-async def _drain(node: HostedNode, config: NodeConfig) -> None:
+async def _drain(node: HostedNode) -> None:
     """Drain while the timers go on: leases, deadlines and progress messages are what ends the last requests."""
     draining = asyncio.ensure_future(node.drain())
     while not draining.done():
-        node.tick()
-        await asyncio.wait({draining}, timeout=config.timers.tick_s)
+        await asyncio.wait({draining}, timeout=node.tick())
     await draining
 
 

@@ -6,16 +6,18 @@ from typing import Generic, Protocol, TypeVar
 import grpc.aio
 
 from twostep.core.errors import Cancelled
-from twostep.core.ids import RequestId, RouterId
+from twostep.core.ids import Incarnation, RequestId, RouterId
+from twostep.engine.step_record import StepRecord
 from twostep.node.address import NodeAddress
 from twostep.node.control import NodeControl
 from twostep.node.description import LedgerEntry, NodeLedger, NodeStatus, Peer, PeerStage, PeerState
 from twostep.node.leases import Heartbeat
 from twostep.node.loading import Loading
+from twostep.node.trace import NodeTrace, Span
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
 from twostep.proto.rpc import Context
-from twostep.proto.wire import geometry_to_pb, node_from_pb, node_to_pb
+from twostep.proto.wire import block_news_to_pb, geometry_to_pb, node_from_pb, node_to_pb
 
 STAGES = {
     PeerStage.UNKNOWN: pb.PeerState.UNKNOWN,
@@ -67,9 +69,13 @@ class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:
         node = self._node.get().control
-        live = frozenset(map(RequestId, request.live))
-        unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live))
-        return pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
+        live, held = frozenset(map(RequestId, request.live)), frozenset(map(RequestId, request.held))
+        unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live, held))
+        reply = pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
+        if request.HasField("blocks"):
+            news = node.block_news(Incarnation(request.blocks.incarnation), request.blocks.next)
+            reply.blocks.CopyFrom(block_news_to_pb(news))
+        return reply
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelReply:
         reason = Cancelled(request.reason or "cancelled by the router")
@@ -85,6 +91,10 @@ class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
 
     async def Ledger(self, request: pb.LedgerRequest, context: Context) -> pb.LedgerReply:
         return ledger_to_pb(self._node.get().control.ledger())
+
+    async def Trace(self, request: pb.TraceRequest, context: Context) -> pb.TraceReply:
+        within_s = request.within_s if request.HasField("within_s") else None
+        return trace_to_pb(self._node.get().control.trace(within_s))
 
 
 def _describe_loaded(node: NodeControl, reply: pb.NodeDescription) -> None:
@@ -152,4 +162,37 @@ def _entry_to_pb(entry: LedgerEntry) -> pb.LedgerEntry:
         destination=entry.destination,
         cooldown_left_s=entry.cooldown_left_s,
         writes_in_flight=entry.writes_in_flight,
+    )
+
+
+def trace_to_pb(trace: NodeTrace) -> pb.TraceReply:
+    return pb.TraceReply(
+        node=node_to_pb(trace.node),
+        steps=(_step_to_pb(step, trace.now) for step in trace.steps),
+        spans=(_span_to_pb(span, trace.now) for span in trace.spans),
+    )
+
+
+def _step_to_pb(step: StepRecord, now: float) -> pb.TracedStep:
+    return pb.TracedStep(
+        number=step.number,
+        age_s=now - step.started_at,
+        duration_s=step.duration_s,
+        gap_s=step.gap_s,
+        requests=step.num_requests,
+        decode_tokens=step.num_decode_tokens,
+        prompt_tokens=step.num_prompt_tokens,
+        hit_tokens=step.num_hit_tokens,
+        preempted=step.num_preempted,
+        token_budget=step.token_budget,
+    )
+
+
+def _span_to_pb(span: Span, now: float) -> pb.TracedSpan:
+    return pb.TracedSpan(
+        request=span.request,
+        attempt=span.attempt,
+        phase=span.phase,
+        age_s=now - span.started_at,
+        duration_s=span.duration_s,
     )

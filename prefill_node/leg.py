@@ -15,6 +15,7 @@ from twostep.core.request import Request
 from twostep.core.ticket import Leg, Ticket
 from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.sender import OutgoingLeg
+from twostep.node.trace import Tracer
 
 T = TypeVar("T")
 
@@ -50,14 +51,13 @@ class Phase(enum.StrEnum):
 class PrefillLeg:
     """Changed by the control thread only. Each future is resolved at most once, by the leg's own task but for `stop`."""
 
-    def __init__(self, order: PrefillOrder, prepared: Prepared, clock: Clock) -> None:
+    def __init__(self, order: PrefillOrder, prepared: Prepared, tracer: Tracer, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
         self.order = order
         self.prepared = prepared
         self.ticket = order.ticket
-        self.arrived_at = self.stopped_at = self._moved_at = clock()
+        self.arrived_at = self.stopped_at = clock()
         self.deadline = self.arrived_at + order.ticket.remaining_s
-        self.phase = Phase.QUEUED
         self.position = 0
         self.lacking = ""
         """What it was found to wait for when it was tried last."""
@@ -72,6 +72,8 @@ class PrefillLeg:
         """Whether the decode node still has to hear how the leg ended."""
         self._seen_bytes = 0
         self._clock = clock
+        self._tracer = tracer
+        self.enter(Phase.QUEUED)
         self._reason: asyncio.Future[ServingError] = loop.create_future()
 
     @property
@@ -92,13 +94,17 @@ class PrefillLeg:
         return self.outgoing.report().bytes_sent if self.outgoing else 0
 
     def enter(self, phase: Phase) -> None:
-        self.phase, self._moved_at = phase, self._clock()
+        self.phase, self.moved_at = phase, self._clock()
+        if phase is Phase.ENDED:
+            self._tracer.leave(self.request_id, self.id.attempt)
+        else:
+            self._tracer.enter(self.request_id, self.id.attempt, phase)
 
     def idle_s(self) -> float:
         """Return for how long the leg has been seen in its phase without another byte sent; asked regularly by the timer."""
         if self.bytes_sent != self._seen_bytes:
-            self._seen_bytes, self._moved_at = self.bytes_sent, self._clock()
-        return self._clock() - self._moved_at
+            self._seen_bytes, self.moved_at = self.bytes_sent, self._clock()
+        return self._clock() - self.moved_at
 
     def stop(self, reason: ServingError, *, tell: bool = True) -> None:
         """Make the leg end at its next wait. The first reason stands; with `tell` unset the decode node knows already."""

@@ -108,7 +108,9 @@ class LegRunner:
     async def _send_rest(self, leg: PrefillLeg, outgoing: OutgoingLeg, *, finished: bool) -> LegReport:
         """Wait until no write is in flight; a request that is finished posts nothing more."""
         if not finished:
-            return await leg.unless_stopped(asyncio.wrap_future(outgoing.finish()))
+            sent = outgoing.finish()
+            # Waiting for what is there already would take the event loop some turns, and the decode node waits for `Done`.
+            return sent.result() if sent.done() else await leg.unless_stopped(asyncio.wrap_future(sent))
         if not await leg.unless_stopped(asyncio.wrap_future(outgoing.abort())):
             raise TransferFailed(f"request {leg.request_id}: a write has failed")
         return outgoing.report()

@@ -60,7 +60,7 @@ class Legs:
     def begin(self, order: PrefillOrder, prepared: Prepared) -> PrefillLeg:
         """Queue a new leg and run it. Raises StaleLeg when a later attempt is here, QueueFull when the queue is full."""
         self._require_place(order)
-        leg = PrefillLeg(order, prepared, self._parts.clock)
+        leg = PrefillLeg(order, prepared, self._parts.tracer, self._parts.clock)
         for earlier in self.of(leg.request_id):
             earlier.stop(StaleLeg(f"request {leg.request_id}: attempt {leg.id.attempt} has come"))
         self._legs[leg.request_id, leg.id.attempt] = leg
@@ -144,10 +144,17 @@ class Legs:
         """End legs whose time is over, and those that wait in vain for writes, credits or an answer; for the timer."""
         now, timers = self._parts.clock(), self._parts.timers
         for leg in self:
-            if now > leg.deadline:
+            if now >= leg.deadline:
                 leg.stop(DeadlineExceeded(f"request {leg.request_id} has run out of time"))
-            elif leg.phase in WAITS_FOR_OTHERS and leg.idle_s() > timers.progress_s:
+            elif leg.phase in WAITS_FOR_OTHERS and leg.idle_s() >= timers.progress_s:
                 leg.stop(TransferTimeout(f"request {leg.request_id}: {leg.phase} for {timers.progress_s:g} s"))
+
+    def due_at(self) -> Iterator[float]:
+        """Return when `watch` will have something to end, should nothing happen until then."""
+        for leg in self:
+            if not leg.is_stopped:
+                waits = leg.phase in WAITS_FOR_OTHERS
+                yield min(leg.deadline, leg.moved_at + self._parts.timers.progress_s) if waits else leg.deadline
 
     def _try_admit(self, leg: PrefillLeg) -> Tried:
         if leg.is_stopped:

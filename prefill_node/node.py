@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from twostep.core.awake_clock import AwakeClock
-from twostep.core.clock import Clock
+from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
 from twostep.core.threads import OWN_THREADS, Threads
@@ -29,6 +29,7 @@ from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
+from twostep.node.trace import Tracer
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -83,6 +84,7 @@ class PrefillNode:
             max_destinations=config.max_peers,
             record=record,
             limits=config.pairs,
+            allow_tcp=config.allow_tcp,
             metrics=metrics,
             clock=clock,
             threads=threads,
@@ -99,13 +101,14 @@ class PrefillNode:
             record=record,
             background=background,
             metrics=metrics,
+            tracer=Tracer(clock),
             free_watch=FreeWatch(engine, metrics, clock),
             timers=timers,
             clock=clock,
         )
         self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
-        self._feed = EngineFeed(engine, metrics, clock, threads)
+        self._feed = EngineFeed(engine, metrics, self.parts.tracer, clock, threads)
         self.readiness = Readiness(self._feed, timers.stall_s)
         self.integrity = self._new_integrity()
         self.control = self._new_control()
@@ -158,8 +161,8 @@ class PrefillNode:
             self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
         await self.parts.background.finish(within_s=GOODBYE_CALLS * self.parts.timers.call_s)
 
-    def tick(self) -> None:
-        """Look at every timer. Raises EngineFault when no more KV can be sent."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds one is due. Raises EngineFault when no more KV can be sent."""
         if fault := self._sender.fault:
             raise EngineFault(f"this node can send no more KV: {fault.message}") from fault
         note_sleep(self._awake.tick(), self.parts.metrics)
@@ -174,6 +177,8 @@ class PrefillNode:
         self._peer_gauges.refresh()
         self.integrity.watch()
         self.legs.advance()
+        due_at = (*self.legs.due_at(), *self._progress.due_at())
+        return seconds_until(due_at, self.parts.clock(), at_most=self.parts.timers.tick_s)
 
     def _publish_gauges(self) -> None:
         metrics, legs = self.parts.metrics, self.legs
@@ -203,6 +208,7 @@ class PrefillNode:
             readiness=self.readiness,
             metrics=self.parts.metrics,
             ledger=lambda: prefill_ledger(self.parts, self.legs),
+            tracer=self.parts.tracer,
             growth_tokens=0,
         )
 

@@ -17,6 +17,7 @@ from twostep.node.free_watch import FreeWatch
 from twostep.node.handoff_messages import Answer, Done, Failed, Landed, LegProgress, Outcome
 from twostep.node.leases import Leases
 from twostep.node.metrics import NodeMetrics
+from twostep.node.trace import Tracer
 from twostep.prefill_node.destination_peers import DestinationPeers
 from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.pushes import Pushes
@@ -56,6 +57,7 @@ class Parts:
     record: LegRecord
     background: Background
     metrics: NodeMetrics
+    tracer: Tracer
     free_watch: FreeWatch
     timers: Timers
     clock: Clock

@@ -28,6 +28,7 @@ def node_program(config: PrefillNodeConfig) -> NodeProgram[PrefillNode]:
             materials.metrics,
             time.monotonic,
             handoff_address=address.grpc,
+            threads=materials.threads,
             channels=materials.channels,
         )
 

@@ -123,26 +123,52 @@ class PeersReply(_message.Message):
     def __init__(self, peers: _Optional[_Iterable[_Union[PeerState, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("router", "sequence", "lease_s", "live", "held")
+    __slots__ = ("router", "sequence", "lease_s", "live", "held", "blocks")
     ROUTER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
     router: str
     sequence: int
     lease_s: float
     live: _containers.RepeatedScalarFieldContainer[str]
     held: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[str]] = ...) -> None: ...
+    blocks: BlockCursor
+    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[BlockCursor, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("unknown", "status")
+    __slots__ = ("unknown", "status", "blocks")
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
     unknown: _containers.RepeatedScalarFieldContainer[str]
     status: NodeStatus
-    def __init__(self, unknown: _Optional[_Iterable[str]] = ..., status: _Optional[_Union[NodeStatus, _Mapping]] = ...) -> None: ...
+    blocks: BlockNews
+    def __init__(self, unknown: _Optional[_Iterable[str]] = ..., status: _Optional[_Union[NodeStatus, _Mapping]] = ..., blocks: _Optional[_Union[BlockNews, _Mapping]] = ...) -> None: ...
+
+class BlockCursor(_message.Message):
+    __slots__ = ("incarnation", "next")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    next: int
+    def __init__(self, incarnation: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
+
+class BlockNews(_message.Message):
+    __slots__ = ("first", "next", "stored", "evicted", "snapshot")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    next: int
+    stored: bytes
+    evicted: bytes
+    snapshot: bool
+    def __init__(self, first: _Optional[int] = ..., next: _Optional[int] = ..., stored: _Optional[bytes] = ..., evicted: _Optional[bytes] = ..., snapshot: _Optional[bool] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("request", "reason")
@@ -249,6 +275,60 @@ class LedgerReply(_message.Message):
     landing_free_bytes: int
     entries: _containers.RepeatedCompositeFieldContainer[LedgerEntry]
     def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., referenced_blocks: _Optional[int] = ..., orphaned_blocks: _Optional[int] = ..., landing_bytes: _Optional[int] = ..., landing_free_bytes: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ...) -> None: ...
+
+class TraceRequest(_message.Message):
+    __slots__ = ("within_s",)
+    WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    within_s: float
+    def __init__(self, within_s: _Optional[float] = ...) -> None: ...
+
+class TracedStep(_message.Message):
+    __slots__ = ("number", "age_s", "duration_s", "gap_s", "requests", "decode_tokens", "prompt_tokens", "hit_tokens", "preempted", "token_budget")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    GAP_S_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    age_s: float
+    duration_s: float
+    gap_s: float
+    requests: int
+    decode_tokens: int
+    prompt_tokens: int
+    hit_tokens: int
+    preempted: int
+    token_budget: int
+    def __init__(self, number: _Optional[int] = ..., age_s: _Optional[float] = ..., duration_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., requests: _Optional[int] = ..., decode_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., preempted: _Optional[int] = ..., token_budget: _Optional[int] = ...) -> None: ...
+
+class TracedSpan(_message.Message):
+    __slots__ = ("request", "attempt", "phase", "age_s", "duration_s")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    attempt: int
+    phase: str
+    age_s: float
+    duration_s: float
+    def __init__(self, request: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[str] = ..., age_s: _Optional[float] = ..., duration_s: _Optional[float] = ...) -> None: ...
+
+class TraceReply(_message.Message):
+    __slots__ = ("node", "steps", "spans")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    node: NodeRef
+    steps: _containers.RepeatedCompositeFieldContainer[TracedStep]
+    spans: _containers.RepeatedCompositeFieldContainer[TracedSpan]
+    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[TracedStep, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[TracedSpan, _Mapping]]] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("seed", "temperature", "top_k", "top_p", "min_p")

@@ -70,6 +70,11 @@ class NodeStub:
                 request_serializer=twostep_dot_proto_dot_node__pb2.LedgerRequest.SerializeToString,
                 response_deserializer=twostep_dot_proto_dot_node__pb2.LedgerReply.FromString,
                 _registered_method=True)
+        self.Trace = channel.unary_unary(
+                '/twostep.node.v1.Node/Trace',
+                request_serializer=twostep_dot_proto_dot_node__pb2.TraceRequest.SerializeToString,
+                response_deserializer=twostep_dot_proto_dot_node__pb2.TraceReply.FromString,
+                _registered_method=True)
 
 
 class NodeServicer:
@@ -124,6 +129,13 @@ class NodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Trace(self, request, context):
+        """What the engine's latest steps were like, and in which phases requests were, as far back as bounded rings hold it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +173,11 @@ def add_NodeServicer_to_server(servicer, server):
                     servicer.Ledger,
                     request_deserializer=twostep_dot_proto_dot_node__pb2.LedgerRequest.FromString,
                     response_serializer=twostep_dot_proto_dot_node__pb2.LedgerReply.SerializeToString,
+            ),
+            'Trace': grpc.unary_unary_rpc_method_handler(
+                    servicer.Trace,
+                    request_deserializer=twostep_dot_proto_dot_node__pb2.TraceRequest.FromString,
+                    response_serializer=twostep_dot_proto_dot_node__pb2.TraceReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -353,6 +370,33 @@ class Node:
             '/twostep.node.v1.Node/Ledger',
             twostep_dot_proto_dot_node__pb2.LedgerRequest.SerializeToString,
             twostep_dot_proto_dot_node__pb2.LedgerReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Trace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twostep.node.v1.Node/Trace',
+            twostep_dot_proto_dot_node__pb2.TraceRequest.SerializeToString,
+            twostep_dot_proto_dot_node__pb2.TraceReply.FromString,
             options,
             channel_credentials,
             insecure,

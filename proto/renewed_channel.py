@@ -29,6 +29,9 @@ class RenewedChannel:
     def unary_stream(self, *method: Any, **options: Any) -> "RenewedCall":
         return RenewedCall(self.current, lambda channel: channel.unary_stream(*method, **options))
 
+    def stream_unary(self, *method: Any, **options: Any) -> "RenewedCall":
+        return RenewedCall(self.current, lambda channel: channel.stream_unary(*method, **options))
+
     def current(self) -> Channel:
         """Return the connection on which to begin a call now."""
         pem = self._files.current()

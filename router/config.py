@@ -77,6 +77,8 @@ class RouterConfig:
     """New attempts that are possible at once, and every minute, whatever that share is."""
     max_in_flight: Count = 1024
     """Requests served at once; one more is refused with 429."""
+    prefix_index_bytes: Count = 256 << 20
+    """Memory for what the router knows of the nodes' prefix caches, about; beyond that it forgets what it has known longest."""
     max_body_bytes: Count = 4 << 20
     """Largest request body; a larger one is refused with 413."""
     max_held_body_bytes: Count = 256 << 20

@@ -7,19 +7,25 @@ from twostep.router.events import Event
 
 
 class Inbox:
-    """For one reader, on one event loop. Bounded: an event beyond `limit` waiting ones is dropped, which is said once."""
+    """For one reader, on one event loop. Bounded: an event beyond `limit` waiting ones is dropped, which is said once.
+
+    With half of that waiting the reader is behind, until it takes them: who fills the inbox should pause.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._on_overflow: Callable[[], None] | None = None
+        self._on_turn: Callable[[], None] | None = None
         self._events: list[Event] = []
         self._is_filled = asyncio.Event()
         self.has_overflowed = False
+        self.is_behind = False
 
     def put(self, event: Event) -> None:
         if len(self._events) < self._limit:
             self._events.append(event)
             self._is_filled.set()
+            self._turn(is_behind=len(self._events) > self._limit // 2)
         elif not self.has_overflowed:
             self.has_overflowed = True
             if self._on_overflow:
@@ -29,9 +35,20 @@ class Inbox:
         """Call `tell` when the first event has to be dropped."""
         self._on_overflow = tell
 
+    def on_turn(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever the reader falls behind, and when it has caught up."""
+        self._on_turn = tell
+
     async def take(self) -> list[Event]:
         """Wait for events and return all that are there."""
         await self._is_filled.wait()
         self._is_filled.clear()
         events, self._events = self._events, []
+        self._turn(is_behind=False)
         return events
+
+    def _turn(self, *, is_behind: bool) -> None:
+        if is_behind != self.is_behind:
+            self.is_behind = is_behind
+            if self._on_turn:
+                self._on_turn()

@@ -34,6 +34,7 @@ class Legs:
         self._ending: dict[NodeRef, asyncio.Task[None]] = {}
         self._nodes: set[NodeRef] = set()
         self._expected_at: NodeConnection | None = None
+        inbox.on_turn(self._tell_nodes)
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,8 +90,14 @@ class Legs:
         node = self._pool.find(ref)
         if node:
             self._nodes.add(ref)
-            node.add(self._request.id, self._inbox.put, weight=weight)
+            node.add(self._request.id, self._inbox, weight=weight)
         return node
+
+    def _tell_nodes(self) -> None:
+        """The reader of the tokens has fallen behind, or has caught up: the next heartbeat says so."""
+        for ref in self._nodes:
+            if node := self._pool.find(ref):
+                node.wake()
 
     def _expect_prefill(self, placement: Placement, *, weight: int) -> None:
         """Let P's load show the prefill to come, so that others are placed elsewhere while this one is being reserved."""

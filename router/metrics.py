@@ -35,6 +35,11 @@ class Metrics:
             "discovery_stale_seconds", "For how long nobody could confirm which nodes there are; 0 while somebody can"
         )
         self.discovery_failures = self._gauge("discovery_failures", "Failed attempts to find out, since the router started")
+        self.certificate_end = self._gauge(
+            "certificate_end_timestamp_seconds",
+            "When a certificate ends: internal (shown to nodes) or front (to clients)",
+            "certificate",
+        )
         self.pairs = self._gauge(
             "pairs",
             "Prefill and decode nodes that know each other, by state; requests are placed on proven pairs only",
@@ -43,6 +48,9 @@ class Metrics:
         self.slowest_pair = self._gauge(
             "slowest_pair_bytes_per_second", "What the slowest proven pair's last probe moved; 0 without a proven pair"
         )
+        self.prefix_bytes = self._gauge("prefix_index_bytes", "Memory for what is known of prefix caches, about")
+        self.prefix_forgotten = self._gauge("prefix_index_forgotten", "Blocks at nodes given up because the index was full")
+        self.prefix_gaps = self._gauge("prefix_index_gaps", "How often a node had to tell anew what it holds")
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -1,20 +1,22 @@
 """The router's calls to one node: the gRPC edge, where wire types end."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from twostep.core.bill import PrefillBill
+from twostep.core.block_news import BlockNews
 from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.fingerprint import Fingerprint
-from twostep.core.ids import RequestId, RouterId
+from twostep.core.ids import NodeRef, RequestId, RouterId
 from twostep.core.request import FinishReason, Request, Timing
 from twostep.core.ticket import Ticket
 from twostep.proto import node_pb2 as pb
 from twostep.proto.node_pb2_grpc import DecodeStub, NodeStub, PrefillStub
 from twostep.proto.rpc import Channel, open_channel, serving_errors
 from twostep.proto.wire import (
+    block_news_from_pb,
     decode_bill_from_pb,
     error_from_pb,
     geometry_from_pb,
@@ -39,10 +41,37 @@ PEER_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A node's answer to a heartbeat: its status, and which listed requests it does not know."""
+    """A node's answer to a heartbeat: its status, which listed requests it does not know, and what its prefix cache holds.
+
+    `news` is None where the node was not asked for it, or cannot tell.
+    """
 
     status: NodeStatus
     unknown: frozenset[RequestId]
+    news: BlockNews | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far a node's prefix cache has been followed: the first event of this life of it that is still to be heard."""
+
+    node: NodeRef
+    next_event: int
+
+    def to_pb(self) -> pb.BlockCursor:
+        return pb.BlockCursor(incarnation=self.node.incarnation, next=self.next_event)
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """This router's requests on a node; nobody takes the tokens of those that are `held`.
+
+    `followed` tells how much of its prefix cache is known; None: nothing of it is asked for.
+    """
+
+    requests: frozenset[RequestId]
+    held: frozenset[RequestId] = frozenset()
+    followed: Followed | None = None
 
 
 class NodeClient:
@@ -63,11 +92,19 @@ class NodeClient:
         with _errors_of(self.address):
             return _description(await self._node.Describe(pb.DescribeRequest(), timeout=timeout_s))
 
-    async def heartbeat(self, sequence: int, live: Collection[RequestId], *, lease_s: float, timeout_s: float) -> Beat:
-        beat = pb.HeartbeatRequest(router=self._router, sequence=sequence, lease_s=lease_s, live=sorted(live))
+    async def heartbeat(self, sequence: int, living: Living, *, lease_s: float, timeout_s: float) -> Beat:
+        beat = pb.HeartbeatRequest(
+            router=self._router,
+            sequence=sequence,
+            lease_s=lease_s,
+            live=sorted(living.requests),
+            held=sorted(living.held),
+            blocks=living.followed.to_pb() if living.followed else None,
+        )
         with _errors_of(self.address):
             reply = await self._node.Heartbeat(beat, timeout=timeout_s)
-        return Beat(_status(reply.status), frozenset(RequestId(request) for request in reply.unknown))
+            news = block_news_from_pb(reply.blocks) if reply.HasField("blocks") else None
+            return Beat(_status(reply.status), frozenset(RequestId(request) for request in reply.unknown), news)
 
     async def tell_peers(self, peers: Sequence[Peer], *, expires_s: float, timeout_s: float) -> None:
         told = [pb.Peer(node=node_to_pb(peer.ref), handoff_address=peer.handoff_address) for peer in peers]

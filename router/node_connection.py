@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
+from twostep.core.block_hash import HASH_BLOCK_TOKENS
 from twostep.core.clock import Clock
 from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.member import Member, Role
-from twostep.router.events import Event, NodeLost, StreamEvent
-from twostep.router.node_client import Beat, NodeClient
+from twostep.router.events import NodeLost, StreamEvent
+from twostep.router.inbox import Inbox
+from twostep.router.node_client import Beat, Followed, Living, NodeClient
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
+from twostep.router.prefix_index import PrefixIndex
+from twostep.router.prompt_hashes import Naming
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +33,7 @@ SETTLED = frozenset({"proven", "failed", "suspended"})
 class LiveRequest:
     """A request that lives on the node. `weight` is its share of the node's load."""
 
-    put: Callable[[Event], None]
+    inbox: Inbox
     weight: int
 
 
@@ -42,6 +46,7 @@ class NodeConnection:
         member: Member,
         config: RouterConfig,
         peers: Callable[[], list[Peer]],
+        prefixes: PrefixIndex,
         *,
         clock: Clock,
         on_change: Callable[[], None],
@@ -57,6 +62,7 @@ class NodeConnection:
         self._may_end = asyncio.Event()
         self._config = config
         self._peers = peers
+        self._prefixes = prefixes
         self._clock = clock
         self._on_change = on_change
         self._on_met = on_met
@@ -104,10 +110,10 @@ class NodeConnection:
         """Count a request that is placed here but not sent yet, until it is added or removed."""
         self._expected[request] = weight
 
-    def add(self, request: RequestId, put: Callable[[Event], None], *, weight: int) -> None:
-        """List the request as living here, and deliver to `put` what happens to it here."""
+    def add(self, request: RequestId, inbox: Inbox, *, weight: int) -> None:
+        """List the request as living here, and deliver to `inbox` what happens to it here."""
         self.remove(request)
-        self._requests[request] = LiveRequest(put, weight)
+        self._requests[request] = LiveRequest(inbox, weight)
         self._load += weight
 
     def remove(self, request: RequestId) -> None:
@@ -142,6 +148,8 @@ class NodeConnection:
                 self._may_end.clear()
             for task in work:
                 task.cancel()
+            if self.description:
+                self._prefixes.drop(self.description.ref)
 
     async def _keep_beating(self) -> None:
         while True:
@@ -169,8 +177,11 @@ class NodeConnection:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         self._sequence += 1
         live, own_load = self.live, self._own_load()
-        beat = await self.client.heartbeat(self._sequence, live, lease_s=self._config.lease_s, timeout_s=timeout_s)
+        held = frozenset(request for request, one in self._requests.items() if one.inbox.is_behind)
+        told = Living(live, held, self._followed())
+        beat = await self.client.heartbeat(self._sequence, told, lease_s=self._config.lease_s, timeout_s=timeout_s)
         self._hear(beat, live)
+        self._hear_news(beat)
         # What other routers have placed here. Our own part is counted by ourselves: a heartbeat's figure is soon too old.
         self._foreign_load = max(0, self._reported_load(beat.status) - max(own_load, self._own_load()))
         if self.description is None or beat.status.ref != self.description.ref:
@@ -184,6 +195,7 @@ class NodeConnection:
         if self.member.id and self.member.id != description.ref.id:
             raise NodeUnavailable(f"{self.client.address} is {description.ref.id}, expected {self.member.id}")
         if self.description and self.description.ref != description.ref:
+            self._prefixes.drop(self.description.ref)
             self._lose(f"it has been replaced by {description.ref}")
             self._told = ([], float("-inf"))
         is_new = self.description is None or self.description.ref != description.ref
@@ -202,7 +214,21 @@ class NodeConnection:
         # A moment may be a request's way to the node: heartbeats can follow each other at once.
         for request in [request for request, since in self._unknown.items() if now - since >= self._config.heartbeat_s / 2]:
             error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
-            self._requests[request].put(NodeLost(beat.status.ref, error))
+            self._requests[request].inbox.put(NodeLost(beat.status.ref, error))
+
+    def _followed(self) -> Followed | None:
+        ref = self.description.ref if self.description else None
+        return Followed(ref, self._prefixes.next_event(ref)) if ref else None
+
+    def _hear_news(self, beat: Beat) -> None:
+        """Take up what the node's prefix cache holds now; what a life of it tells that is not known yet can wait."""
+        known, ref = self.description, beat.status.ref
+        if known is None or beat.news is None or known.ref != ref or not known.is_ready:
+            return
+        self._prefixes.meet(ref, _naming(known))
+        if not self._prefixes.hear(ref, beat.news):
+            log.warning("events of a prefix cache are missing", extra={"node": str(ref), "first": beat.news.first})
+            self.wake()
 
     def _miss(self, error: ServingError) -> None:
         self._note_trouble(error.message)
@@ -245,7 +271,7 @@ class NodeConnection:
     def _deliver(self, events: Sequence[StreamEvent]) -> None:
         for event in events:
             if known := self._requests.get(event.request):
-                known.put(event)
+                known.inbox.put(event)
 
     def _break_stream(self, error: ServingError) -> None:
         if self._stream_broken_at is None:
@@ -263,7 +289,7 @@ class NodeConnection:
         requests, self._requests, self._load = self._requests, {}, 0
         self._may_end.set()
         for live in requests.values():
-            live.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
+            live.inbox.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""
@@ -301,6 +327,13 @@ class NodeConnection:
         """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""
         if self.description and self.description.ref == ref:
             self._note_trouble(error.message)
+
+
+def _naming(node: NodeDescription) -> Naming:
+    size = node.geometry.block_tokens
+    if size <= 0 or size % HASH_BLOCK_TOKENS:
+        raise NodeUnavailable(f"{node.ref} has blocks of {size} tokens, expected a multiple of {HASH_BLOCK_TOKENS}")
+    return Naming.of(node.fingerprint, node.geometry)
 
 
 def _log_lost_pairs(before: NodeStatus | None, now: NodeStatus) -> None:

@@ -5,7 +5,7 @@ import time
 
 from starlette.types import ASGIApp
 
-from twostep.core.certificates import CertificateFiles
+from twostep.core.certificates import CertificateFiles, files_of
 from twostep.core.errors import NodeUnavailable
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
@@ -40,6 +40,9 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     front = config.front_tls
     certificate = CertificateFiles(front.certificate, front.key) if front else None
     metrics = Metrics()
+    for name, files in (("front", certificate), ("internal", files_of(config.tls) if config.tls else None)):
+        if files:
+            metrics.certificate_end.labels(name).set_function(files.ends_at)
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
     with listen(config.host, config.port) as listener:

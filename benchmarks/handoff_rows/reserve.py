@@ -18,7 +18,7 @@ from twostep.core.ids import RequestId, RouterId
 from twostep.core.request import Request, SamplingParams, StopRules, Timing
 from twostep.proto.rpc import open_channel
 from twostep.router.events import Reserved
-from twostep.router.node_client import NodeClient
+from twostep.router.node_client import Living, NodeClient
 from twostep.router.node_view import NodeDescription
 
 RESERVE = "reserve round trip p99, D busy"
@@ -86,7 +86,7 @@ async def _keep_busy(decode: NodeClient) -> None:
             request = _request(f"busy-{number}-{len(live)}", prompts.draw(LONG_TOKENS), max_tokens=1)
             async for _ in decode.reserve(request, 1, None, Timing(remaining_s=CALL_S)):
                 live.add(request.id)
-        beat = await decode.heartbeat(number, live, lease_s=CALL_S, timeout_s=CALL_S)
+        beat = await decode.heartbeat(number, Living(frozenset(live)), lease_s=CALL_S, timeout_s=CALL_S)
         live -= beat.unknown
         await asyncio.sleep(BEAT_S)
 

@@ -66,10 +66,14 @@ def _pairs(report: Report) -> Iterator[Finding]:
         if node["role"] == "prefill":
             for peer, state in node["peers"].items():
                 if not state.startswith("proven"):
-                    subject = f"{node['node']} to {peer}: {state}"
-                    yield Finding(
-                        "pair", subject, "UCX has to get through: UCX_NET_DEVICES, NetworkPolicies, the fabric's partition"
-                    )
+                    yield Finding("pair", f"{node['node']} to {peer}: {state}", _advice_on(state))
+
+
+def _advice_on(state: str) -> str:
+    """Return what to do about a pair that is not proven, from how the prefill node puts it."""
+    if "over TCP" in state:
+        return "RDMA is not used: twostep doctor in both pods; UCX_NET_DEVICES; rdma.allowTcp in the chart would let it be"
+    return "UCX has to get through: UCX_NET_DEVICES, NetworkPolicies, the fabric's partition"
 
 
 def _answer(http: httpx.Client) -> Finding:

@@ -7,11 +7,11 @@ from commented_values import Value, commented
 from config_schema import Schema, chart_definitions
 
 COUNT: Schema = {"type": "integer", "minimum": 0}
-SECONDS: Schema = {"type": "integer", "minimum": 1}
+POSITIVE: Schema = {"type": "integer", "minimum": 1}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
 AMOUNT: Schema = {"type": ["integer", "string"], "pattern": "^[0-9]+%?$", "minimum": 0}
 QUANTITY: Schema = {"type": ["string", "integer"], "pattern": "^[0-9.]+([eE][0-9]+|[numkKMGTPE]i?)?$"}
-NAME: Schema = {"type": "string", "maxLength": 53, "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"}
+NAME: Schema = {"type": "string", "maxLength": 53, "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
 REPOSITORY = "[a-z0-9]+([._-]+[a-z0-9]+)*"
 PULL_POLICY: Schema = {"enum": ["IfNotPresent", "Always", "Never"]}
 IMAGE: Schema = {
@@ -19,11 +19,19 @@ IMAGE: Schema = {
     "additionalProperties": False,
     "properties": {
         "repository": {"type": "string", "pattern": f"^{REPOSITORY}(/{REPOSITORY})*$"},
-        "tag": {"type": ["string", "number"], "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"},
+        "tag": {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"},
         "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     },
 }
-STRINGS: Schema = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+STRINGS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+"""A number would be refused by Kubernetes, or be another one: 1.10 is 1.1."""
+LABELS: Schema = {
+    "type": "object",
+    "propertyNames": {"not": {"pattern": r"^(app\.kubernetes\.io|helm\.sh|twostep\.dev)/"}},
+    "additionalProperties": {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$"},
+}
+"""Labels beside the chart's own, by which Services and policies find their pods."""
+CIDRS: Schema = {"type": "array", "items": {"type": "string", "pattern": "^[0-9a-fA-F:.]+/[0-9]{1,3}$"}}
 LOG_LEVEL: Schema = {"enum": ["debug", "info", "warning", "error"]}
 RULES: dict[str, Schema] = {
     "nameOverride": NAME,
@@ -43,36 +51,46 @@ RULES: dict[str, Schema] = {
     "model.download.sizeLimit": QUANTITY,
     "router.replicas": COUNT,
     "router.config": {"$ref": "#/$defs/routerConfig"},
-    "router.drainSeconds": SECONDS,
+    "router.drainSeconds": POSITIVE,
     "router.preStopSeconds": COUNT,
     "router.maxUnavailable": {"anyOf": [AMOUNT, {"type": "null"}]},
     "router.logLevel": LOG_LEVEL,
-    "router.autoscaling.minReplicas": SECONDS,
-    "router.autoscaling.maxReplicas": SECONDS,
-    "router.autoscaling.targetCPUUtilization": SECONDS,
+    "router.autoscaling.minReplicas": POSITIVE,
+    "router.autoscaling.maxReplicas": POSITIVE,
+    "router.autoscaling.targetCPUUtilization": POSITIVE,
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "service.httpPort": PORT,
     "service.grpcPort": PORT,
     "ingress.hosts": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
-    "commonLabels": STRINGS,
+    "commonLabels": LABELS,
+    "service.annotations": STRINGS,
+    "ingress.annotations": STRINGS,
+    "serviceAccount.annotations": STRINGS,
+    "router.nodeSelector": STRINGS,
+    "router.podLabels": LABELS,
+    "router.podAnnotations": STRINGS,
+    "nodeDefaults.nodeSelector": STRINGS,
+    "nodeDefaults.podLabels": LABELS,
+    "nodeDefaults.podAnnotations": STRINGS,
+    "nodeDefaults.tensorParallelism": POSITIVE,
     "nodeDefaults.config": {"allOf": [{"$ref": "#/$defs/prefillConfig"}, {"$ref": "#/$defs/decodeConfig"}]},
     "nodeDefaults.replicas": COUNT,
     "nodeDefaults.device": {"enum": ["cpu", "gpu"]},
-    "nodeDefaults.drainSeconds": SECONDS,
+    "nodeDefaults.drainSeconds": POSITIVE,
     "nodeDefaults.preStopSeconds": COUNT,
-    "nodeDefaults.startupSeconds": SECONDS,
+    "nodeDefaults.startupSeconds": POSITIVE,
     "nodeDefaults.minReadySeconds": COUNT,
     "nodeDefaults.rollingUpdate.maxSurge": AMOUNT,
     "nodeDefaults.rollingUpdate.maxUnavailable": AMOUNT,
     "nodeDefaults.maxUnavailable": {"anyOf": [AMOUNT, {"type": "null"}]},
     "nodeDefaults.autoscaling.kind": {"enum": ["none", "hpa", "keda"]},
-    "nodeDefaults.autoscaling.minReplicas": COUNT,
-    "nodeDefaults.autoscaling.maxReplicas": SECONDS,
+    "nodeDefaults.autoscaling.minReplicas": POSITIVE,
+    "nodeDefaults.autoscaling.maxReplicas": POSITIVE,
     "nodeDefaults.autoscaling.target": {"type": ["string", "number"]},
     "nodeDefaults.gpuResource": {"type": "string", "minLength": 1},
     "nodeDefaults.ports.grpc": PORT,
     "nodeDefaults.ports.metrics": PORT,
-    "nodeDefaults.rdma.count": SECONDS,
+    "nodeDefaults.rdma.count": POSITIVE,
     "nodeDefaults.rdma.ucx": {
         "type": "object",
         "propertyNames": {"pattern": "^(UCX|NIXL)_[A-Z0-9_]+$"},
@@ -82,9 +100,13 @@ RULES: dict[str, Schema] = {
     "nodeDefaults.logLevel": LOG_LEVEL,
     "tls.internal.mode": {"enum": ["certManager", "secrets", "plaintext"]},
     "tls.front.mode": {"enum": ["none", "certManager", "secret"]},
+    "networkPolicy.apiServer.cidrs": CIDRS,
     "networkPolicy.apiServer.ports": {"type": "array", "items": PORT},
-    "monitoring.labels": STRINGS,
-    "monitoring.dashboardLabels": STRINGS,
+    "networkPolicy.downloadCidrs": CIDRS,
+    "networkPolicy.hostCidrs": CIDRS,
+    "monitoring.labels": LABELS,
+    "monitoring.dashboardLabels": LABELS,
+    "monitoring.certificateSeconds": COUNT,
     "monitoring.minPairBytesPerSecond": COUNT,
     "extraObjects": {"type": "array", "items": {"type": ["object", "string"]}},
 }
@@ -105,12 +127,12 @@ def values_schema(text: str) -> str:
     sections["global"] = {"type": "object"}
     node = sections["nodeDefaults"]["properties"]
     for role in ("prefill", "decode"):
-        pool = {**node, "config": {"$ref": f"#/$defs/{role}Config"}}
+        pool = {**_optional(node), "config": {"$ref": f"#/$defs/{role}Config"}}
         sections[f"{role}Pools"] |= {
             "propertyNames": {"pattern": POOL_NAME},
             "additionalProperties": {"type": ["object", "null"], "additionalProperties": False, "properties": pool},
         }
-        del sections[f"{role}Pools"]["properties"]
+        del sections[f"{role}Pools"]["properties"], sections[f"{role}Pools"]["required"]
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the twostep chart"}
     return json.dumps({**head, **root, "$defs": chart_definitions()}, indent=1) + "\n"
 
@@ -129,4 +151,20 @@ def _section(path: tuple[str, ...], values: Mapping[tuple[str, ...], Value]) -> 
     """Return the schema of a section that takes only what its default has."""
     inside = [value for value in values.values() if value.path[:-1] == path]
     properties = {value.path[-1]: _schema(value, values) for value in inside}
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    needed = [key for key, schema in properties.items() if not _may_be_null(schema)]
+    return {"type": "object", "additionalProperties": False, "required": needed, "properties": properties}
+
+
+def _optional(properties: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return the same properties for a section that is laid over one that has them all."""
+    return {key: _without_required(schema) for key, schema in properties.items()}
+
+
+def _without_required(schema: Schema) -> Schema:
+    inner = {"properties": _optional(schema["properties"])} if "properties" in schema else {}
+    return {**{key: value for key, value in schema.items() if key != "required"}, **inner}
+
+
+def _may_be_null(schema: Schema) -> bool:
+    """Return whether a key may be taken away: Helm does that with one that is set to null."""
+    return any(one.get("type") == "null" for one in schema.get("anyOf", ()))

@@ -32,7 +32,7 @@ class NodeList:
 
 
 class WatchedFile:
-    """A file that cannot be read, or makes no sense, changes nothing."""
+    """A file that cannot be read, or makes no sense, changes nothing; nor does one that is just being written."""
 
     source = "file"
 
@@ -45,7 +45,7 @@ class WatchedFile:
         known: list[Member] | None = None
         while True:
             try:
-                found = await asyncio.to_thread(read_members, self._path)
+                found = await self._read(known)
             except ConfigError as error:
                 self._doubt(str(error))
             else:
@@ -55,6 +55,14 @@ class WatchedFile:
                     yield found
             await asyncio.sleep(self._poll_s)
 
+    async def _read(self, known: Sequence[Member] | None) -> list[Member]:
+        """Return what the file says; of a file that was changed, once two readings in a row agree."""
+        before, found = known, await asyncio.to_thread(read_members, self._path)
+        while before is not None and _differ(before, found):
+            await asyncio.sleep(self._poll_s)
+            before, found = found, await asyncio.to_thread(read_members, self._path)
+        return found
+
     def _doubt(self, trouble: str) -> None:
         if trouble != self.freshness.trouble:
             log.warning("the list of nodes cannot be read", extra={"reason": trouble})
@@ -62,7 +70,9 @@ class WatchedFile:
 
 
 def read_members(path: Path) -> list[Member]:
-    """Raises ConfigError when the file cannot be read or makes no sense."""
+    """Raises ConfigError when the file cannot be read, makes no sense, or is empty: it may be about to be written."""
+    if path.exists() and not path.stat().st_size:
+        raise ConfigError(f"{path} is empty: a cluster without nodes is written as {{}}")
     listed = load(NodeList, path)
     return [*_members("prefill", listed.prefill), *_members("decode", listed.decode)]
 

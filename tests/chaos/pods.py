@@ -61,7 +61,7 @@ class Pods:
         self.name_nodes()
         await asyncio.sleep(PRE_STOP_S)
         node.ask_to_stop()
-        assert await node.ended(within_s=30) == 0
+        assert await node.ended(within_s=60) == 0
         self.forget(name)
 
     async def kill(self, name: str) -> None:
@@ -94,7 +94,7 @@ class Pods:
             reports = [await ready_report(client) for client in running]
             return str(reports) if any(report.get("proven_pairs", 0) < num_pairs for report in reports) else ""  # type: ignore[operator]
 
-        await until(missing, within_s=30)
+        await until(missing, within_s=60)
 
     async def at_baseline(self) -> None:
         for node in self.nodes.values():

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from twostep.tests.chaos.waiting import until
 
-START_S = 60.0
-FREEZE_S = 20.0
+START_S = 120.0
+FREEZE_S = 60.0
 PORTS = {"grpc": "port", "metrics": "metrics_port"}
 ROUTER_PORTS = {"http": "port", "grpc": "grpc_port"}
 
@@ -49,6 +49,12 @@ class Program:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def last_words(self) -> str:
+        """How the process has ended, and the end of its log; nothing while it runs."""
+        ended = self._process and self._process.poll()
+        return "" if ended is None else f"\n{self.name} has ended with {ended}: {self.log.read_text()[-4000:]}"
+
     def start(self) -> None:
         """Start, at the address of the life before if there was one; `listening` tells when it can be called."""
         ports = ROUTER_PORTS if self._module.endswith("router") else PORTS
@@ -70,7 +76,7 @@ class Program:
 
     async def listening(self) -> None:
         async def missing() -> str:
-            assert self.is_running, f"{self.name} has ended: {self.log.read_text()[-2000:]}"
+            assert self.is_running, self.last_words
             return "" if self._address_file.exists() else f"{self.name} tells no address"
 
         await until(missing, within_s=START_S)
@@ -105,7 +111,7 @@ class Program:
     async def kill(self) -> None:
         """Kill with SIGKILL, and return when it is gone."""
         self.send(signal.SIGKILL)
-        await self.ended(within_s=10)
+        await self.ended(within_s=60)
 
     async def ended(self, *, within_s: float) -> int:
         """Wait for the end and return the exit code."""

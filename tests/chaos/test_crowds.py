@@ -40,6 +40,6 @@ async def test_in_a_rolling_update_only_nodes_of_one_version_are_paired_and_noth
             await heard(streams[0], 3)
             for old in (here.prefill[0], here.decode[0]):
                 old.ask_to_stop()
-                assert await old.ended(within_s=20) == 0
+                assert await old.ended(within_s=60) == 0
         require_right(streams)
         await here.answers_rightly(crowd("new"))

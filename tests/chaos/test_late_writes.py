@@ -27,7 +27,7 @@ PATHS = {
     "tcp": {"UCX_TLS": "tcp,self", "UCX_TCP_SNDBUF": "64k", "UCX_TCP_RCVBUF": "64k"},
     "shared memory": {"UCX_TLS": "posix,sysv,cma,tcp,self"},
 }
-LATE_S = 30.0
+LATE_S = 60.0
 
 
 def question(number: int, max_tokens: int = 4) -> Question:

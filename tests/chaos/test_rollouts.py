@@ -84,7 +84,7 @@ async def test_a_rollout_of_the_routers_loses_nothing(tmp_path: Path) -> None:
             for stream in tuple(streams):
                 await heard(stream, 1)
             here.routers[0].ask_to_stop()
-            assert await here.routers[0].ended(within_s=30) == 0
+            assert await here.routers[0].ended(within_s=60) == 0
         assert lost(streams) == []
         await here.at_baseline()
 

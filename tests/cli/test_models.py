@@ -112,7 +112,7 @@ def test_a_second_pull_waits_for_the_first(entry: CatalogueEntry, shop: Path) ->
     with (models / ".tiny.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second.start()
-        assert waiting.wait(timeout=10)
+        assert waiting.wait(timeout=60)
         assert not (models / "tiny").exists()
     second.join(timeout=30)
     assert is_current(entry, models / "tiny")

@@ -33,6 +33,7 @@ TABLE = {
     errors.StaleLeg: ("stale_leg", 503, "FAILED_PRECONDITION", RETRIED),
     errors.FingerprintMismatch: ("fingerprint_mismatch", 500, "FAILED_PRECONDITION", RETRIED),
     errors.Cancelled: ("cancelled", 499, "CANCELLED", FINAL),
+    errors.SlowConsumer: ("slow_consumer", 499, "RESOURCE_EXHAUSTED", FINAL),
     errors.DeadlineExceeded: ("deadline_exceeded", 504, "DEADLINE_EXCEEDED", FINAL),
     errors.RequestFault: ("request_fault", 500, "INTERNAL", FINAL),
     errors.EngineFault: ("engine_fault", 500, "INTERNAL", RETRIED),

@@ -133,7 +133,7 @@ def test_a_prompt_is_computed_in_chunks_under_the_budget() -> None:
     results = [step(engine) for _ in range(4)]
     assert [sizes(result) for result in results] == [{"a": 40}, {"a": 40}, {"a": 10}, {"a": 1}]
     assert [len(result.events) for result in results] == [0, 0, 1, 1]
-    assert [(r.computed_prompt_tokens, r.num_decode_tokens) for r in results] == [(40, 0), (40, 0), (10, 0), (0, 1)]
+    assert [(r.record.num_prompt_tokens, r.record.num_decode_tokens) for r in results] == [(40, 0), (40, 0), (10, 0), (0, 1)]
 
 
 def test_a_decode_goes_on_while_a_long_prompt_is_computed() -> None:
@@ -193,7 +193,7 @@ def test_a_second_identical_prompt_computes_only_what_follows_the_hit() -> None:
     reservation = engine.reserve(ask("b", range(80)), growth_tokens=1)
     assert (reservation.table, reservation.cached_tokens) == ((0, 1, 3), 64)
     engine.start(RequestId("b"), attempt=ONE)
-    assert step(engine).computed_prompt_tokens == 16
+    assert step(engine).record.num_prompt_tokens == 16
     engine.release(RequestId("a"))
     put(engine, ask("c", range(80)))
     events = run_out(engine)
@@ -264,7 +264,7 @@ def test_an_attached_request_decodes_without_computing_a_prompt_token() -> None:
     engine.reserve(ask("a", range(50), max_tokens=3), growth_tokens=3)
     assert engine.attach(RequestId("a"), 5, attempt=Attempt(2)) is None
     result = step(engine)
-    assert (result.computed_prompt_tokens, result.num_decode_tokens) == (0, 1)
+    assert (result.record.num_prompt_tokens, result.record.num_decode_tokens) == (0, 1)
     assert result.batch.chunks[0].tokens == (5,)
     assert (result.events[0].index, result.events[0].attempt) == (1, 2)
 

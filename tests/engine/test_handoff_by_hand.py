@@ -99,7 +99,7 @@ def test_decode_computes_no_prompt_token_and_skips_what_it_holds(source_size: in
     attach(carrier, leg, first)
     results = drain(destination)
     assert [first, *tokens_by_request(results)["a"]] == solo(LONG)
-    assert {result.computed_prompt_tokens for result in results} == {0}
+    assert {result.record.num_prompt_tokens for result in results} == {0}
 
 
 def run_to_rest(engine: Engine) -> list[StepResult]:

@@ -4,8 +4,8 @@ import threading
 
 from twostep.engine.batch import Batch
 
-LONG_S = 20.0
-PATIENCE_S = 10.0
+LONG_S = 80.0
+PATIENCE_S = 60.0
 """For what must happen while a gate is closed: shorter than the gate holds, and far longer than anything takes."""
 
 

@@ -67,8 +67,14 @@ class Pair:
 
     async def settle(self) -> None:
         """Wait until both nodes have given everything back."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self._is_settled():  # noqa: ASYNC110 - the nodes have no event for tests to wait for
+                await asyncio.sleep(0.001)
+
+    async def landing_is_free(self) -> None:
+        """Wait until nothing of the landing pool is lent, nor cools down."""
+        async with asyncio.timeout(60):
+            while (landing := self.decode.parts.landing.census()).free_bytes < landing.total_bytes:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     def _is_settled(self) -> bool:
@@ -76,7 +82,7 @@ class Pair:
         return (
             not list(self.prefill.legs)
             and self.decode.parts.handoffs.is_empty
-            and landing.lent_bytes == 0
+            and landing.lent_bytes == len(self.decode.parts.background) == 0
             and all(node.parts.engine.census().referenced == 0 for node in (self.prefill, self.decode))
         )
 

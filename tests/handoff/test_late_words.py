@@ -10,6 +10,7 @@ from twostep.core.ids import Attempt, Generation, RequestId
 from twostep.core.request import TokenEvent
 from twostep.engine.batch import Batch
 from twostep.engine.engine import StepResult
+from twostep.engine.step_record import StepRecord
 from twostep.node.handoff_messages import Answer, Done, Failed, LegProgress, Outcome
 from twostep.proto.wire import ticket_from_pb
 from twostep.tests.handoff.gate import PATIENCE_S, Gate
@@ -20,6 +21,7 @@ from twostep.tests.handoff.solo import Solo
 pytestmark = pytest.mark.processes
 
 A = RequestId("a")
+NOTHING_DONE = StepRecord(1, 0.0, 0.0, None, 0, 0, 0, 0, 0, 0)
 
 
 class Eavesdropper:
@@ -139,7 +141,7 @@ async def test_a_token_that_is_not_the_next_of_the_current_attempt_is_not_shown(
         granted = await pair.router.grant(request("a", 100))
         await pair.router.prefill(request("a", 100), granted.ticket)
         stray = TokenEvent(A, attempt, index, 3)
-        pair.decode.take_step(StepResult(Batch(()), (stray,), (), (), 0, 0, 0.0))
+        pair.decode.take_step(StepResult(Batch(()), (stray,), (), (), NOTHING_DONE))
         gate.open()
         await pair.router.answer("a").over.wait()
         assert tuple(pair.router.answer("a").tokens) == Solo(MODEL).answer(request("a", 100))[0]

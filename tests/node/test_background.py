@@ -58,7 +58,7 @@ async def test_what_begins_while_the_node_ends_does_not_keep_it() -> None:
             late.append(background.spawn_daemon(asyncio.Event().wait()))
             late.append(background.spawn(asyncio.Event().wait()))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with Background() as background:
             background.spawn_daemon(ends_slowly())
             await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def test_what_is_started_while_the_node_stops_does_not_keep_it() -> None:
         finally:
             background.spawn_daemon(asyncio.Event().wait())
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with background:
             background.spawn_daemon(starts_another())
             await asyncio.sleep(0)

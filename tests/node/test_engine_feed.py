@@ -7,6 +7,7 @@ from twostep.engine.engine import Engine, Load
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
+from twostep.node.trace import Tracer
 from twostep.tests.handoff.clock import ManualClock
 
 
@@ -22,7 +23,7 @@ class FakeEngine:
 class Rig:
     def __init__(self) -> None:
         self.engine, self.clock = FakeEngine(), ManualClock()
-        feed = EngineFeed(cast(Engine, self.engine), NodeMetrics(), self.clock)
+        feed = EngineFeed(cast(Engine, self.engine), NodeMetrics(), Tracer(self.clock), self.clock)
         self.readiness = Readiness(feed, stall_s=60.0)
 
     def look_after(self, seconds: float) -> str:

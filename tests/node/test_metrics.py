@@ -1,5 +1,6 @@
 from prometheus_client import generate_latest
 
+from twostep.engine.step_record import StepRecord
 from twostep.node.metrics import NodeMetrics
 
 
@@ -18,3 +19,21 @@ def test_gauges_are_read_when_somebody_scrapes() -> None:
     page = generate_latest(metrics.registry).decode()
     assert 'twostep_kv_blocks{state="free"} 1.0\ntwostep_kv_blocks{state="cached"} 2.0\n' in page
     assert "twostep_queue_length 2.0\n" in page
+
+
+def test_a_step_is_counted_with_its_tokens_and_a_gap_only_where_there_was_work() -> None:
+    metrics = NodeMetrics()
+    metrics.observe_step(StepRecord(1, 0.0, 0.3, None, 1, 0, 100, 32, 0, 512))
+    metrics.observe_step(StepRecord(2, 0.5, 0.1, 0.2, 3, 2, 50, 0, 1, 256))
+    expected = {
+        "twostep_steps_total": 2,
+        "twostep_step_duration_seconds_sum": 0.4,
+        "twostep_step_gap_seconds_count": 1,
+        "twostep_step_gap_seconds_sum": 0.2,
+        "twostep_step_requests_sum": 4,
+        "twostep_step_token_budget": 256,
+        "twostep_prompt_tokens_computed_total": 150,
+        "twostep_tokens_decoded_total": 2,
+        "twostep_preemptions_total": 1,
+    }
+    assert {name: metrics.registry.get_sample_value(name) for name in expected} == expected

@@ -9,6 +9,7 @@ from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId
 from twostep.core.request import Request, SamplingParams, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.engine.sequence import PrefixChain, Prepared
+from twostep.node.trace import Tracer
 from twostep.prefill_node.leg import PrefillLeg, PrefillOrder
 from twostep.tests.handoff.clock import ManualClock
 
@@ -21,7 +22,8 @@ def new_leg() -> PrefillLeg:
     ticket = Ticket(Leg(request.id, Attempt(1), P, D), TokenRange(0, 2), b"", extent, 1, 0, 1, b"", remaining_s=5.0)
     order = PrefillOrder(RouterId("r"), request, ticket, Fingerprint.from_dict({}))
     prepared = Prepared(request, PrefixChain(BlockHash(b"root"), 32, request.tokens), growth_tokens=0)
-    return PrefillLeg(order, prepared, ManualClock())
+    clock = ManualClock()
+    return PrefillLeg(order, prepared, Tracer(clock), clock)
 
 
 async def forever() -> Any:

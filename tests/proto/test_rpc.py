@@ -55,13 +55,13 @@ def same(error: QueueFull) -> bool:
 async def test_a_refused_call_raises_what_the_other_side_raised() -> None:
     async with refusing() as address, open_channel(address) as channel:
         with pytest.raises(QueueFull) as caught, serving_errors("decode-0"):
-            await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=5)
+            await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=30)
     assert same(caught.value)
 
 
 async def test_a_stream_that_fails_midway_raises_what_the_other_side_raised() -> None:
     async with refusing() as address, open_channel(address) as channel:
-        events = node_pb2_grpc.DecodeStub(channel).Reserve(pb.ReserveRequest(), timeout=5)
+        events = node_pb2_grpc.DecodeStub(channel).Reserve(pb.ReserveRequest(), timeout=30)
         assert await anext(aiter(events)) == pb.ReserveEvent()
         with pytest.raises(QueueFull) as caught, serving_errors("decode-0"):
             await anext(aiter(events))
@@ -71,14 +71,14 @@ async def test_a_stream_that_fails_midway_raises_what_the_other_side_raised() ->
 async def test_whom_the_called_node_could_not_reach_was_not_the_called_node() -> None:
     async with refusing() as address, open_channel(address) as channel:
         with pytest.raises(NodeUnavailable, match=r"^decode-1 is gone$") as caught, serving_errors("prefill-0"):
-            await node_pb2_grpc.NodeStub(channel).Ledger(pb.LedgerRequest(), timeout=5)
+            await node_pb2_grpc.NodeStub(channel).Ledger(pb.LedgerRequest(), timeout=30)
     assert not isinstance(caught.value, NodeUnreachable)
 
 
 async def test_a_node_that_is_not_there_is_unavailable_by_its_name() -> None:
     async with open_channel("127.0.0.1:9") as channel:
         with pytest.raises(NodeUnreachable, match=r"^decode-0: UNAVAILABLE: "), serving_errors("decode-0"):
-            await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=5)
+            await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=30)
 
 
 async def test_a_call_that_takes_too_long_has_its_own_error() -> None:
@@ -103,7 +103,7 @@ async def test_a_channel_reaches_a_node_that_was_started_anew_at_its_address() -
 
         async def call() -> None:
             with serving_errors("decode-0"):
-                await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=5)
+                await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=30)
 
         with pytest.raises(QueueFull):
             await call()

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 
 import grpc.aio
 import pytest
@@ -10,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from twostep.core import certificates
 from twostep.core.errors import NodeUnreachable, ServingError, Unauthorized
+from twostep.proto import handoff_pb2_grpc, node_pb2_grpc, serving_pb2_grpc
 from twostep.proto.rpc import new_server, open_channel, serving_errors
 from twostep.proto.security import MutualTls, PlainText, Security, security_of
 from twostep.tests.certificates import CLUSTER, YESTERDAY, Authority
@@ -42,7 +44,7 @@ async def call(security: Security, address: str) -> int:
     """Return what a call answers. Raises ServingError."""
     async with security.open_channel(address) as channel:
         with serving_errors(address):
-            reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+            reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)
     return int(reply.status)
 
 
@@ -52,8 +54,17 @@ async def test_two_of_a_cluster_speak_to_each_other(tmp_path: Path) -> None:
     async with serving(node) as address:
         assert await call(router, address) == 1
         async with router.open_channel(address) as channel:
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=5)
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
             assert [reply.status async for reply in watch] == [1, 2]
+
+
+@pytest.mark.parametrize("calls", [handoff_pb2_grpc, node_pb2_grpc, serving_pb2_grpc], ids=lambda calls: calls.__name__)
+async def test_every_call_of_ours_can_be_made_with_a_certificate(tmp_path: Path, calls: ModuleType) -> None:
+    stubs = [stub for name, stub in vars(calls).items() if name.endswith("Stub")]
+    assert stubs
+    async with MutualTls(Authority(tmp_path).issue("node").tls()).open_channel("127.0.0.1:1") as channel:
+        for stub in stubs:
+            stub(channel)
 
 
 async def test_nobody_without_a_certificate_gets_a_word(tmp_path: Path) -> None:
@@ -66,7 +77,7 @@ async def test_nobody_without_a_certificate_gets_a_word(tmp_path: Path) -> None:
         options = [("grpc.ssl_target_name_override", CLUSTER)]
         async with grpc.aio.secure_channel(address, trusting, options=options) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+                await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -97,7 +108,7 @@ async def test_a_stream_is_refused_like_a_single_answer(tmp_path: Path) -> None:
     stranger = MutualTls(authority.issue("other", "twostep.other").tls())
     async with serving(MutualTls(authority.issue("node").tls())) as address, stranger.open_channel(address) as channel:
         with pytest.raises(Unauthorized, match=r"a certificate for twostep\.prod is needed"), serving_errors(address):
-            await health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=5).read()
+            await health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30).read()
 
 
 async def test_renewed_certificates_count_without_a_restart_and_streams_go_on(
@@ -108,13 +119,13 @@ async def test_renewed_certificates_count_without_a_restart_and_streams_go_on(
     node, router = MutualTls(old.issue("node").tls()), MutualTls(old.issue("router").tls())
     async with serving(node) as address, router.open_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
-        watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=20)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
         assert (await watch.read()).status == 1
         new.issue("node")
         with pytest.raises(NodeUnreachable):
             await call(router, address)
         new.issue("router")
-        assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)).status == 1
+        assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=30)).status == 1
         assert await call(router, address) == 1
         assert (await watch.read()).status == 2
 
@@ -122,4 +133,4 @@ async def test_renewed_certificates_count_without_a_restart_and_streams_go_on(
 async def test_without_a_configuration_it_is_plain_text() -> None:
     security = security_of(None)
     async with serving(security) as address, open_channel(address) as channel:
-        assert (await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)).status == 1
+        assert (await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)).status == 1

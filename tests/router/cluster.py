@@ -80,7 +80,7 @@ async def cluster(
         port=0,
         address_file=tmp_path / "router.json",
         **(by_watch if by_file else addresses),
-        **{"lease_s": 1.5, "node_lost_s": 1.0, "drain_s": 5.0, "recovery_wait_s": 0.05, **settings},
+        **{"lease_s": 1.5, "node_lost_s": 5.0, "drain_s": 5.0, "recovery_wait_s": 0.05, **settings},
     )
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(config, stop))
@@ -130,7 +130,7 @@ def read_metric(page: str, name: str, **labels: str) -> float:
     return 0.0
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, timeout_s: float = 10) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, timeout_s: float = 60) -> None:
     """Wait until `condition` holds: for what another program or connection does in its own time."""
     async with asyncio.timeout(timeout_s):
         while not await condition():  # noqa: ASYNC110

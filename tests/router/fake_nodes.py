@@ -75,7 +75,7 @@ class Flag:
             self._changed.notify_all()
 
     async def wait(self, count: int = 1) -> None:
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: self._count >= count)
 
 

@@ -20,7 +20,7 @@ MANY = settings(FEW, max_examples=1500)
 
 
 async def post(client: httpx.AsyncClient, path: str, body: bytes) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         reply = await client.post(path, content=body)
     if reply.status_code == 200:
         check_answer(reply)

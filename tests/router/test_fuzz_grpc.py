@@ -67,7 +67,7 @@ async def call(running: Cluster, method: str, request: Message) -> grpc.StatusCo
         open_call: Any = channel.unary_stream if asked.server_streaming else channel.unary_unary
         path = f"/{asked.containing_service.full_name}/{method}"
         calling = open_call(path, type(request).SerializeToString, GetMessageClass(asked.output_type).FromString)(
-            request, timeout=20
+            request, timeout=60
         )
         with suppress(grpc.aio.AioRpcError):
             _ = [reply async for reply in calling] if asked.server_streaming else await calling

@@ -45,7 +45,7 @@ def test_nearly_http_is_never_an_error_of_ours(tmp_path: Path, num_examples: int
         running = runner.run(context.__aenter__())
 
         async def send(request: bytes) -> None:
-            async with connection(running) as client, asyncio.timeout(10):
+            async with connection(running) as client, asyncio.timeout(60):
                 await client.send(request)
                 try:
                     status = await client.reader.readline()

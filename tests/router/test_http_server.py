@@ -22,7 +22,7 @@ async def test_a_connection_that_is_made_while_the_server_ends_does_not_keep_it(
     server = new_http_server(Starlette(), load(RouterConfig, overrides=["drain_s=60"]), metrics)
     with listen("127.0.0.1", 0) as listener:
         running = asyncio.create_task(run_http(server, listener, stop, Admission(1, metrics)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.001)
             stop.set()

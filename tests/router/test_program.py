@@ -68,7 +68,7 @@ def test_a_signal_ends_it_well(tmp_path: Path, signum: signal.Signals) -> None:
             if json.loads(line)["message"] == "router listens":
                 break
         os.kill(process.pid, signum)
-        _, rest = process.communicate(timeout=20)
+        _, rest = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 0

@@ -15,12 +15,14 @@ from twostep.core.errors import Cancelled
 from twostep.core.kv_memory import LandedPiece
 from twostep.core.request import StopRules
 from twostep.decode_node import progress
+from twostep.decode_node.backpressure import Backpressure
 from twostep.decode_node.handoff import Handoff
 from twostep.decode_node.legs import Legs as DestinationLegs
 from twostep.decode_node.node import DecodeNode
 from twostep.decode_node.release import Release
 from twostep.decode_node.tokens import TokenStreams
 from twostep.decode_node.verification import Verification
+from twostep.engine.block_log import BlockLog
 from twostep.engine.kv_cache import HostKVCache
 from twostep.engine.sequence import Phase, Sequence
 from twostep.engine.sequence_table import SequenceTable
@@ -356,6 +358,11 @@ def lets_queued_requests_die() -> Patch:
     return all_of(patched(RequestState, on=note), patched(NodeConnection, live=live))
 
 
+@mutant("a request that was paused goes on when its tokens are read")
+def pauses_for_ever() -> Patch:
+    return patched(Backpressure, read=lambda self, requests: None)
+
+
 @mutant("a hung engine is no progress, though its control thread lives", is_rare=True)
 def takes_a_hung_engine_for_progress() -> Patch:
     is_progress = progress.is_progress
@@ -365,3 +372,8 @@ def takes_a_hung_engine_for_progress() -> Patch:
 @mutant("the requests of a router that is silent for a lease end", is_rare=True)
 def keeps_the_requests_of_dead_routers() -> Patch:
     return patched(Leases, expire=lambda self: {})
+
+
+@mutant("routers know what lies in the prefix caches")
+def tells_no_evictions() -> Patch:
+    return patched(BlockLog, note_evicted=lambda self, block: None)

@@ -160,6 +160,7 @@ def _decode(chance: random.Random) -> DecodeNodeConfig:
         engine=engine,
         landing_bytes=chance.choice((4096, 8192, 16384)),
         landing_share=chance.choice((0.3, 0.5)),
+        pause_unread_tokens=chance.choice((1, 2, 256)),
         max_queued=16,
     )
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from twostep.cli.node_client import Ledger, fetch_ledger
 from twostep.tests.chaos.waiting import until
 
-RELEASE_S = 20.0
+RELEASE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

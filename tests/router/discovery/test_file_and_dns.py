@@ -1,5 +1,6 @@
 """Nodes from a file and from DNS names: what changes, what is kept, and what is said when nothing can be found out."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from twostep.core.errors import ConfigError
+from twostep.router.discovery import watched_file
 from twostep.router.discovery.config import DnsDiscovery, FileDiscovery
 from twostep.router.discovery.dns import Dns, resolve
 from twostep.router.discovery.member import Member
@@ -56,6 +58,31 @@ async def test_a_new_file_is_told_and_a_bad_or_missing_one_changes_nothing(tmp_p
         assert await told == [Member("decode", "d:1"), Member("decode", "d:2")]
         replace(path, "decode: [{address: 'd:1', leaving: true}, 'd:2']")
         assert [member.is_leaving for member in await anext(news)] == [True, False]
+
+
+async def test_a_file_that_is_just_being_written_loses_no_node(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.yaml"
+    replace(path, "decode: ['d:1', 'd:2']")
+    watched = WatchedFile(FileDiscovery(path=path, poll_s=OFTEN_S))
+    async with changes(watched) as news:
+        assert len(await anext(news)) == 2
+        told = asyncio.ensure_future(anext(news))  # type: ignore[arg-type]
+        for half_written in ("", "decode: ['d:1',"):
+            num_failures = watched.freshness.num_failures
+            path.write_text(half_written)
+            while watched.freshness.num_failures == num_failures:  # noqa: ASYNC110
+                await asyncio.sleep(OFTEN_S)
+        assert not told.done()
+        replace(path, "decode: ['d:2']")
+        assert await told == [Member("decode", "d:2")]
+
+
+async def test_of_a_changed_file_two_readings_must_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, three = ([Member("decode", f"d:{number}") for number in range(count)] for count in (1, 2, 3))
+    readings = iter([three, three, one, two, two])
+    monkeypatch.setattr(watched_file, "read_members", lambda _: next(readings))
+    async with changes(WatchedFile(FileDiscovery(path=tmp_path / "nodes.yaml", poll_s=OFTEN_S))) as news:
+        assert [await anext(news), await anext(news)] == [three, two]
 
 
 async def test_trouble_with_the_file_is_said_until_it_is_over(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ async def test_pods_that_come_leave_and_go_are_followed(kmock: KubernetesEmulato
     watch = KubernetesWatch(config_of(tmp_path, str(kmock.url)), open_api)
     resource = kmock.resource("discovery.k8s.io/v1/endpointslices")
     kmock.objects[resource, "prod", "d"] = endpoint_slice("d", "decode", [endpoint("10.0.0.1", "u1")])
-    async with asyncio.timeout(10), aclosing(watch.changes()) as news, aiohttp.ClientSession(str(kmock.url)) as controller:  # type: ignore[type-var]
+    async with asyncio.timeout(60), aclosing(watch.changes()) as news, aiohttp.ClientSession(str(kmock.url)) as controller:  # type: ignore[type-var]
 
         async def until(*expected: tuple[str, bool]) -> None:
             while {(member.id, member.is_leaving) for member in await anext(news)} != set(expected):

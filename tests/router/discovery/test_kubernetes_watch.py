@@ -82,7 +82,7 @@ class Watching:
 
     async def uids(self, num_changes: int) -> list[list[str]]:
         """Return the ids of the members after each of the next changes."""
-        async with asyncio.timeout(5), aclosing(self.watch.changes()) as news:  # type: ignore[type-var]
+        async with asyncio.timeout(60), aclosing(self.watch.changes()) as news:  # type: ignore[type-var]
             return [_ids(await anext(news)) for _ in range(num_changes)]
 
 

@@ -75,20 +75,25 @@ initContainers:
   {{- else }}
   args: [{{ $model.name | quote }}]
   {{- end }}
-  env:
-    - {name: HOME, value: /tmp}
-    - {name: XDG_CACHE_HOME, value: /models}
-    {{- with $model.huggingFace.endpoint }}
-    - {name: HF_ENDPOINT, value: {{ . | quote }}}
-    {{- end }}
-    {{- with $model.huggingFace.tokenSecret.name }}
-    - name: HF_TOKEN
-      valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: {{ $model.huggingFace.tokenSecret.key | quote }}}}
-    {{- end }}
+  env: {{- include "twostep.env" (list (include "twostep.downloadEnv" $model) $model.download.env) | nindent 4 }}
   resources: {{- toYaml $model.download.resources | nindent 4 }}
   securityContext: {{- include "twostep.securityContext" (dict) | nindent 4 }}
   volumeMounts:
     - {name: model, mountPath: /models}
     - {name: tmp, mountPath: /tmp}
+{{- end }}
+{{- end -}}
+
+
+{{/* Takes what is said of the model. */}}
+{{- define "twostep.downloadEnv" -}}
+- {name: HOME, value: /tmp}
+- {name: XDG_CACHE_HOME, value: /models}
+{{- with .huggingFace.endpoint }}
+- {name: HF_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
+{{- with .huggingFace.tokenSecret.name }}
+- name: HF_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: {{ $.huggingFace.tokenSecret.key | quote }}}}
 {{- end }}
 {{- end -}}

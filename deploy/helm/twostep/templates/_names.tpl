@@ -1,9 +1,11 @@
 {{/* Names and labels. Whatever could be read as a number or a truth value is quoted. */}}
 
+{{/* A release may be called 1 or a.b; the name of a Service has no dots and starts with a letter. */}}
 {{- define "twostep.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- $release := toString .Release.Name -}}
+{{- $release := toString .Release.Name | replace "." "-" -}}
 {{- $full := default (contains $name $release | ternary $release (printf "%s-%s" $release $name)) .Values.fullnameOverride -}}
+{{- $full = regexMatch "^[a-z]" $full | ternary $full (printf "%s-%s" .Chart.Name $release) -}}
 {{- $full | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
@@ -47,6 +49,11 @@ app.kubernetes.io/component: router
 {{- define "twostep.nodeSelector" -}}
 {{ include "twostep.release" . }}
 app.kubernetes.io/component: node
+{{- end -}}
+
+{{- define "twostep.testSelector" -}}
+{{ include "twostep.release" . }}
+app.kubernetes.io/component: test
 {{- end -}}
 
 {{/* Takes (list root role poolName). */}}

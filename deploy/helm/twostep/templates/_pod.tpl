@@ -1,5 +1,16 @@
 {{/* What all pods of the chart have in common. */}}
 
+{{/* Environment variables: takes (list ownAsYaml given); what is given replaces the chart's own of the same name. */}}
+{{- define "twostep.env" -}}
+{{- $names := list -}}
+{{- range index . 1 }}{{ $names = append $names .name }}{{ end -}}
+{{- $env := list -}}
+{{- range index . 0 | fromYamlArray -}}
+{{- if not (has .name $names) }}{{ $env = append $env . }}{{ end -}}
+{{- end -}}
+{{- toYaml (concat $env (index . 1)) -}}
+{{- end -}}
+
 {{/* Takes what a pool adds or overrides. */}}
 {{- define "twostep.podSecurityContext" -}}
 {{- $own := dict "runAsNonRoot" true "runAsUser" 10001 "runAsGroup" 10001 "fsGroup" 10001 "fsGroupChangePolicy" "OnRootMismatch" "seccompProfile" (dict "type" "RuntimeDefault") -}}

@@ -11,18 +11,45 @@
 {{- toJson $pools -}}
 {{- end -}}
 
+{{/* The longest that nodes of any pool may take to start, in seconds. */}}
+{{- define "twostep.slowestStart" -}}
+{{- $longest := 0 -}}
+{{- range include "twostep.pools" . | fromJsonArray -}}
+{{- $longest = max $longest .pool.startupSeconds -}}
+{{- end -}}
+{{- $longest -}}
+{{- end -}}
+
+{{/* Says "yes" when nodes of any pool are on their machine's network. */}}
+{{- define "twostep.hasHostNetwork" -}}
+{{- range include "twostep.pools" . | fromJsonArray -}}
+{{- if .pool.rdma.hostNetwork }}yes{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What cannot work, in a sentence each. */}}
 {{- define "twostep.check" -}}
 {{- $pools := include "twostep.pools" . | fromJsonArray -}}
 {{- $roles := list -}}
+{{- $hasDecodeRdma := false -}}
 {{- range $pools -}}
 {{- $where := printf "%sPools.%s" .role .name -}}
 {{- $roles = append $roles .role -}}
+{{- if and (eq .role "decode") .pool.rdma.enabled }}{{ $hasDecodeRdma = true }}{{ end -}}
 {{- $pool := .pool -}}
 {{- $limits := default dict $pool.resources.limits -}}
+{{- if ne (int $pool.tensorParallelism) 1 -}}
+{{- fail (printf "%s: tensorParallelism is %v: a node computes on one GPU, and does not split a model; use more replicas" $where $pool.tensorParallelism) -}}
+{{- end -}}
+{{- if eq (int $pool.ports.grpc) (int $pool.ports.metrics) -}}
+{{- fail (printf "%s: ports.grpc and ports.metrics are both %v: a node needs two" $where $pool.ports.grpc) -}}
+{{- end -}}
 {{- $gpus := get $limits $pool.gpuResource | toString -}}
 {{- if and (eq $pool.device "gpu") (has $gpus (list "" "0" "<nil>")) -}}
 {{- fail (printf "%s: device is gpu, but resources.limits has no %s: ask for at least one" $where $pool.gpuResource) -}}
+{{- end -}}
+{{- if and (eq $pool.device "gpu") (gt (int $gpus) 1) -}}
+{{- fail (printf "%s: resources.limits asks for %s %s: a node computes on one; use more replicas" $where $gpus $pool.gpuResource) -}}
 {{- end -}}
 {{- if and (eq $pool.device "cpu") (not (has $gpus (list "" "0" "<nil>"))) -}}
 {{- fail (printf "%s: resources.limits asks for %s, but device is cpu: its image cannot use one" $where $pool.gpuResource) -}}
@@ -40,11 +67,25 @@
 {{- fail (printf "%s: autoscaling.kind is keda: say where Prometheus is in autoscaling.prometheusAddress" $where) -}}
 {{- end -}}
 {{- end -}}
+{{- range $pools -}}
+{{- if and (eq .role "prefill") .pool.rdma.enabled (not .pool.rdma.allowTcp) (not $hasDecodeRdma) -}}
+{{- fail (printf "prefillPools.%s: rdma is enabled and no decode pool has it: KV could only cross over TCP; enable it there, or set rdma.allowTcp" .name) -}}
+{{- end -}}
+{{- end -}}
 {{- if not (has "decode" $roles) -}}
 {{- fail "decodePools: at least one pool is needed: every answer comes from a decode node" -}}
 {{- end -}}
 {{- if and (not (has "prefill" $roles)) (not .Values.router.config.allow_decode_alone) -}}
 {{- fail "prefillPools: at least one pool is needed, or router.config.allow_decode_alone: true" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled (include "twostep.hasHostNetwork" .) (not .Values.networkPolicy.hostCidrs) -}}
+{{- fail "networkPolicy: a pool has rdma.hostNetwork, and policies know such pods only by their machine's address: give those in networkPolicy.hostCidrs" -}}
+{{- end -}}
+{{- if eq (int .Values.service.httpPort) (int .Values.service.grpcPort) -}}
+{{- fail (printf "service: httpPort and grpcPort are both %v: a Service needs two" .Values.service.httpPort) -}}
+{{- end -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount: create is false: name the one to use in serviceAccount.name" -}}
 {{- end -}}
 {{- $scaling := .Values.router.autoscaling -}}
 {{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) -}}
@@ -70,6 +111,9 @@
 {{- end -}}
 {{- /* Only a real API server serves apiregistration.k8s.io: helm template, which knows no cluster, is let through. */ -}}
 {{- $apis := .Capabilities.APIVersions -}}
+{{- if and (eq .Values.model.source "image") ($apis.Has "apiregistration.k8s.io/v1") (semverCompare "<1.33-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "model: source is image, and image volumes need Kubernetes 1.33 or later: this is %s" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if and (eq $internal.mode "certManager") ($apis.Has "apiregistration.k8s.io/v1") (not ($apis.Has "cert-manager.io/v1")) -}}
 {{- fail "tls.internal: mode is certManager, but this cluster has no cert-manager: install it, or use mode secrets with certificates of yours, or mode plaintext where the network is nobody else's" -}}
 {{- end -}}

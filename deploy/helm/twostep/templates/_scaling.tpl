@@ -1,11 +1,11 @@
-{{/* What scales a pool: takes (list root role pool name labels). A prefill pool by who waits, a decode pool by memory taken. */}}
+{{/* What scales a pool: takes (list root role pool name labels poolName). A prefill pool by who waits, a decode pool by memory taken. */}}
 {{- define "twostep.scaling" -}}
 {{- $root := index . 0 -}}
 {{- $role := index . 1 -}}
 {{- $pool := index . 2 -}}
 {{- $name := index . 3 -}}
 {{- $scaling := $pool.autoscaling -}}
-{{- $pods := printf "namespace=%q, pod=~%q" $root.Release.Namespace (printf "%s-.*" $name) -}}
+{{- $pods := printf "namespace=%q, app_kubernetes_io_instance=%q, twostep_dev_role=%q, twostep_dev_pool=%q" $root.Release.Namespace $root.Release.Name $role (index . 5) -}}
 {{- $target := default (eq $role "prefill" | ternary "4" "0.7") (toString $scaling.target) -}}
 {{- if eq $scaling.kind "hpa" }}
 ---
