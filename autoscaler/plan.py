@@ -142,7 +142,7 @@ def _landing_need(past: Past, coming: Forecast) -> Need:
 def _ahead(past: Past, values: Sequence[float], startup_s: float, config: AutoscalerConfig) -> Forecast:
     # Two looks together: what comes and goes faster is a matter of queues, not of nodes.
     both = zip(past.loads, [values[0], *values], values, strict=False)
-    points = [Point(one.at_s, (before + now) / 2) for one, before, now in both]
+    points = [Point(load.at_s, (before + now) / 2) for load, before, now in both]
     horizon_s = startup_s + config.pace.interval_s
     # A shortage lasts until more nodes have come: the longer that takes, the rarer it has to be.
     may_miss = (1 - config.targets.attainment) * SHORTAGE_S / horizon_s

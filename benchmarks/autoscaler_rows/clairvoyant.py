@@ -6,8 +6,9 @@ to have so many nodes at each moment. How many that must be is tried out, from f
 
 import bisect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from twostep.autoscaler.past import NodeCount
 from twostep.autoscaler.seen import Role
@@ -83,7 +84,7 @@ def best(
 ) -> Outcome:
     """Return the cheapest fleet of this kind that serves `attainment` of the requests in time.
 
-    Decode is tried first with prefill in plenty, then prefill with what decode needs, and once more decode with that.
+    Decode is tried first, with prefill in plenty; then prefill, with what decode needs and with a little more.
     """
     load = load_of(trace, model)
 
@@ -92,19 +93,23 @@ def best(
         first = NodeCount(tables[0][0], tables[1][0])
         return Fleet(trace, model, startup_s, first).run(Scheduled(*tables), ttft_s, tpot_s, from_s=from_s)
 
+    def is_enough(outcome: Outcome) -> bool:
+        return outcome.attainment >= attainment
+
+    def suffices(decode: float, prefill: float) -> bool:
+        return is_enough(run(prefill, decode))
+
+    decode = _first(lambda factor: suffices(factor, STEPS[-1]))
     found = []
-    for decode in _enough(lambda factor: run(STEPS[-1], factor), attainment):
-        for prefill in _enough(lambda factor, decode=decode: run(factor, decode), attainment):
-            found.append(run(prefill, decode))
-            break
-    good = [one for one in found if one.attainment >= attainment]
-    return min(good or found, key=lambda one: one.node_s)
+    for more in STEPS[decode : decode + 2]:
+        prefill = _first(partial(suffices, more))
+        found.append(run(STEPS[min(prefill, len(STEPS) - 1)], more))
+    return min(found, key=lambda one: (not is_enough(one), one.node_s))
 
 
-def _enough(run: "object", attainment: float) -> Iterator[float]:
-    """Yield the smallest step that is enough, and the next two."""
-    first = bisect.bisect_left(STEPS, attainment, key=lambda factor: run(factor).attainment)  # type: ignore[operator]
-    yield from STEPS[min(first, len(STEPS) - 1) : first + 3]
+def _first(is_enough: Callable[[float], bool]) -> int:
+    """Return the place of the smallest step that is enough."""
+    return bisect.bisect_left(STEPS, True, key=is_enough)
 
 
 def _kept(needed: Sequence[int], level: int, early: int) -> Iterator[tuple[int, int]]:
