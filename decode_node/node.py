@@ -10,6 +10,7 @@ from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
+from twostep.core.spans import SpanSink
 from twostep.core.threads import OWN_THREADS, Threads
 from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
@@ -48,6 +49,7 @@ from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
 from twostep.node.trace import Tracer
+from twostep.node.vllm_gauges import publish_vllm_gauges
 
 PAIR_SHARE = 0.75
 """One prefill node leaves the others a part of the landing pool."""
@@ -67,6 +69,7 @@ class DecodeNode:
         *,
         threads: Threads = OWN_THREADS,
         channels: Channels | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         timers = config.timers
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
@@ -92,7 +95,7 @@ class DecodeNode:
             unattached_holds=HoldMeter(),
             background=Background(),
             metrics=metrics,
-            tracer=Tracer(clock),
+            tracer=Tracer(clock, sink=spans, role="decode"),
             timers=timers,
             clock=clock,
         )
@@ -247,6 +250,7 @@ class DecodeNode:
         metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
         metrics.observe_value("paused_requests", "Requests whose tokens nobody takes.", lambda: len(self.backpressure))
         metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
+        publish_vllm_gauges(metrics, self.parts.engine, lambda: len(self.queue.waiting))
 
     def _new_integrity(self) -> Integrity:
         engine, handoffs = self.parts.engine, self.parts.handoffs

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from twostep.core.certificates import TlsConfig
 from twostep.core.config import config
+from twostep.core.otlp import TracingConfig
 from twostep.engine.config import EngineConfig
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -84,6 +85,8 @@ class NodeConfig:
     """Where to write the bound addresses as JSON once the node listens."""
     node_id: str = ""
     """A name no other node has; by default the environment's POD_UID, else made of host name, process id and chance."""
+    tracing: TracingConfig | None = None
+    """Where spans are sent of requests whose router says that they are traced."""
     transport: Literal["nixl", "local"] = "nixl"
     """What carries KV between nodes; `local` joins nodes of one process only."""
     max_queued: Count = 256

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
@@ -13,6 +13,8 @@ from twostep.core.certificates import files_of
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
+from twostep.core.otlp import exporting
+from twostep.core.spans import SpanSink
 from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
@@ -68,13 +70,19 @@ class Materials:
     channels: Channels
     """To peers."""
     threads: Threads
+    spans: SpanSink | None = None
+    """Where spans of traced requests go."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProgram(Generic[N]):
-    """What tells one kind of node from the other. `add_services` adds all but the Node and health services."""
+    """What tells one kind of node from the other.
+
+    `landing_bytes` of memory are written into by others. `add_services` adds all but the Node and health services.
+    """
 
     role: str
+    landing_bytes: int
     add_services: Callable[[grpc.aio.Server, Loading[N]], None]
     build: Callable[[Materials], N]
 
@@ -87,7 +95,20 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     if config.transport == "local" and fabric is None:
         raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
     take_short_turns()
-    node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
+    node = new_identity(config)
+    with exporting(config.tracing, f"twostep.{program.role}_node", str(node)) as spans:
+        await _serve_as(node, program, config, stop, fabric, spans)
+
+
+async def _serve_as(
+    node: NodeRef,
+    program: NodeProgram[N],
+    config: NodeConfig,
+    stop: asyncio.Event,
+    fabric: LocalFabric | None,
+    spans: SpanSink | None,
+) -> None:
+    metrics, loading = NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
     if config.tls:
         metrics.observe_value(
@@ -102,19 +123,29 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         logger.info(
             "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
         )
-        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
+
+        def build() -> Runner:
+            return build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
+
+        channels = Channels(security.open_channel)
+        materials = await _unless_told(stop, _load(build, config, server.address, metrics, fabric, channels))
         if materials is not None:
-            hosted = program.build(materials)
+            hosted = program.build(replace(materials, spans=spans))
             keep_loaded()
             await host(hosted, server, loading, stop)
 
 
 async def _load(
-    config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
+    build: Callable[[], Runner],
+    config: NodeConfig,
+    address: NodeAddress,
+    metrics: NodeMetrics,
+    fabric: LocalFabric | None,
+    channels: Channels,
 ) -> Materials:
     # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
     loading = OwnThreads(behind={"model"})
-    runner = await asyncio.wrap_future(loading.call("model", lambda: build_runner(config.model, config.engine)))
+    runner = await asyncio.wrap_future(loading.call("model", build))
     transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
     return Materials(address, runner, transport, metrics, channels, _threads(runner))
 

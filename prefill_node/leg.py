@@ -22,13 +22,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PrefillOrder:
-    """What a router asks of a prefill node. `fingerprint` is the decode node's; `age_s` is the request's."""
+    """What a router asks of a prefill node. `fingerprint` is the decode node's; `age_s` and `traceparent` are the request's."""
 
     router: RouterId
     request: Request
     ticket: Ticket
     fingerprint: Fingerprint
     age_s: float = 0.0
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class PrefillLeg:
         if phase is Phase.ENDED:
             self._tracer.leave(self.request_id, self.id.attempt)
         else:
-            self._tracer.enter(self.request_id, self.id.attempt, phase)
+            self._tracer.enter(self.request_id, self.id.attempt, phase, self.order.traceparent)
 
     def idle_s(self) -> float:
         """Return for how long the leg has been seen in its phase without another byte sent; asked regularly by the timer."""

@@ -8,6 +8,7 @@ from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
+from twostep.core.spans import SpanSink
 from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine
 from twostep.engine.runner import Runner
@@ -30,6 +31,7 @@ from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
 from twostep.node.trace import Tracer
+from twostep.node.vllm_gauges import publish_vllm_gauges
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -64,6 +66,7 @@ class PrefillNode:
         handoff_address: str,
         threads: Threads = OWN_THREADS,
         channels: Channels | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
@@ -101,7 +104,7 @@ class PrefillNode:
             record=record,
             background=background,
             metrics=metrics,
-            tracer=Tracer(clock),
+            tracer=Tracer(clock, sink=spans, role="prefill"),
             free_watch=FreeWatch(engine, metrics, clock),
             timers=timers,
             clock=clock,
@@ -186,6 +189,7 @@ class PrefillNode:
         observe_backlog(metrics, self.parts.engine, legs.waiting_tokens)
         metrics.observe("legs", "Legs by phase.", "phase", legs.count)
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(legs.waiting))
+        publish_vllm_gauges(metrics, self.parts.engine, lambda: len(legs.waiting))
 
     def _new_integrity(self) -> Integrity:
         engine, legs = self.parts.engine, self.legs

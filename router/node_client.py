@@ -14,7 +14,7 @@ from twostep.core.request import FinishReason, Request, Timing
 from twostep.core.ticket import Ticket
 from twostep.proto import node_pb2 as pb
 from twostep.proto.node_pb2_grpc import DecodeStub, NodeStub, PrefillStub
-from twostep.proto.rpc import Channel, open_channel, serving_errors
+from twostep.proto.rpc import Channel, open_channel, serving_errors, trace_metadata
 from twostep.proto.wire import (
     block_news_from_pb,
     decode_bill_from_pb,
@@ -118,7 +118,7 @@ class NodeClient:
         return bool(reply.known)
 
     async def reserve(
-        self, request: Request, attempt: int, prefill: NodeDescription | None, timing: Timing
+        self, request: Request, attempt: int, prefill: NodeDescription | None, timing: Timing, traceparent: str = ""
     ) -> AsyncGenerator[ReserveQueued | Reserved, None]:
         """Yield the request's places in D's queue, then the reservation. Closing the iterator dequeues it."""
         wanted = pb.ReserveRequest(
@@ -130,14 +130,16 @@ class NodeClient:
             **_source(prefill),
         )
         with _errors_of(self.address):
-            call = self._decode.Reserve(wanted, timeout=timing.remaining_s)
+            call = self._decode.Reserve(wanted, timeout=timing.remaining_s, **trace_metadata(traceparent))
             try:
                 async for event in call:
                     yield _reserve_event(attempt, event)
             finally:
                 call.cancel()
 
-    async def prefill(self, request: Request, ticket: Ticket, destination: NodeDescription, timing: Timing) -> PrefillBill:
+    async def prefill(
+        self, request: Request, ticket: Ticket, destination: NodeDescription, timing: Timing, traceparent: str = ""
+    ) -> PrefillBill:
         """Return P's bill when its leg has ended well."""
         wanted = pb.PrefillRequest(
             router=self._router,
@@ -147,7 +149,7 @@ class NodeClient:
             age_s=timing.age_s,
         )
         with _errors_of(self.address):
-            reply = await self._prefill.Prefill(wanted, timeout=timing.remaining_s)
+            reply = await self._prefill.Prefill(wanted, timeout=timing.remaining_s, **trace_metadata(traceparent))
         return prefill_bill_from_pb(reply.bill)
 
     async def tokens(self) -> AsyncGenerator[list[StreamEvent], None]:

@@ -12,9 +12,10 @@ from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.member import Member, Role
-from twostep.router.events import NodeLost, StreamEvent
+from twostep.router.events import DecodeEnded, NodeLost, StreamEvent
 from twostep.router.inbox import Inbox
 from twostep.router.node_client import Beat, Followed, Living, NodeClient
+from twostep.router.node_health import NodeHealth
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
 from twostep.router.prefix_index import PrefixIndex
 from twostep.router.prompt_hashes import Naming
@@ -76,6 +77,9 @@ class NodeConnection:
         """Since when the node has not known a request that it should know."""
         self._told: tuple[list[Peer], float] = ([], float("-inf"))
         self._last_beat = clock()
+        self._health = NodeHealth(clock)
+        self._sickness = ""
+        """Why its health forbids to place anything here now."""
         self._stream_broken_at: float | None = clock()
 
     @property
@@ -85,7 +89,7 @@ class NodeConnection:
     @property
     def trouble(self) -> str:
         """Why no requests may be placed here now; empty when they may."""
-        return self._retired or self._trouble
+        return self._retired or self._trouble or self._sickness
 
     @property
     def is_ready(self) -> bool:
@@ -115,6 +119,8 @@ class NodeConnection:
         self.remove(request)
         self._requests[request] = LiveRequest(inbox, weight)
         self._load += weight
+        self._health.begin()
+        self._look_at_health()
 
     def remove(self, request: RequestId) -> None:
         """The request no longer lives here, nor is it expected."""
@@ -197,6 +203,7 @@ class NodeConnection:
         if self.description and self.description.ref != description.ref:
             self._prefixes.drop(self.description.ref)
             self._lose(f"it has been replaced by {description.ref}")
+            self._health = NodeHealth(self._clock)
             self._told = ([], float("-inf"))
         is_new = self.description is None or self.description.ref != description.ref
         self.description = description
@@ -270,6 +277,8 @@ class NodeConnection:
 
     def _deliver(self, events: Sequence[StreamEvent]) -> None:
         for event in events:
+            if isinstance(event, DecodeEnded):
+                self.note_outcome(event.error)
             if known := self._requests.get(event.request):
                 known.inbox.put(event)
 
@@ -299,13 +308,28 @@ class NodeConnection:
             self._note_trouble("its token stream is not open")
         else:
             self._note_trouble("")
+        self._look_at_health()
+
+    def note_outcome(self, error: ServingError | None) -> None:
+        """A request has ended here: well, or with `error`."""
+        self._health.note(error)
+        self._look_at_health()
+
+    def _look_at_health(self) -> None:
+        was_sick, self._sickness = bool(self._sickness), self._health.trouble
+        if was_sick != bool(self._sickness):
+            log.info("node rests" if self._sickness else "node may be used", extra=self._about(self._sickness))
+            self._on_change()
 
     def _note_trouble(self, trouble: str) -> None:
         has_turned = bool(trouble) != bool(self._trouble)
         self._trouble = trouble
         if has_turned:
-            log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
+            log.info("node not ready" if trouble else "node ready", extra=self._about(trouble))
             self._on_change()
+
+    def _about(self, reason: str) -> dict[str, str]:
+        return {"node": self.client.address, "reason": reason}
 
     def _proven(self) -> frozenset[NodeRef]:
         peers = self.status.peers if self.status else {}

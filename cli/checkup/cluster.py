@@ -25,7 +25,7 @@ def check_cluster(http: httpx.Client) -> Iterator[Finding]:
         yield _discovery(report["discovery"])
         yield from (_node(node) for node in report["nodes"])
         yield from _pairs(report)
-        yield _answer(http)
+        yield _answer(http, has_prefill=any(node["role"] == "prefill" for node in report["nodes"]))
     except (httpx.TransportError, ValueError, LookupError) as error:
         advice = "is it running, and is this its address? kubectl get pods, kubectl logs"
         yield Finding("router", f"{http.base_url} does not answer as a router does: {error}", advice)
@@ -76,7 +76,7 @@ def _advice_on(state: str) -> str:
     return "UCX has to get through: UCX_NET_DEVICES, NetworkPolicies, the fabric's partition"
 
 
-def _answer(http: httpx.Client) -> Finding:
+def _answer(http: httpx.Client, *, has_prefill: bool) -> Finding:
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "bill": True}
     reply = http.post("/v1/chat/completions", json=body)
     if reply.is_error:
@@ -84,7 +84,8 @@ def _answer(http: httpx.Client) -> Finding:
         return Finding("answer", f"{reply.status_code}: {message}", "see what the nodes say above")
     bill: Report = reply.json()["bill"]
     if not bill["prefill_node"]:
-        return Finding("answer", f"{bill['decode_node']} served alone", "no prefill node was used: see the pairs above")
+        advice = "no prefill node was used: see the pairs above" if has_prefill else ""
+        return Finding("answer", f"{bill['decode_node']} served alone", advice)
     moved = f"{bill['bytes_moved']:,} bytes of KV moved from {bill['prefill_node']} to {bill['decode_node']}"
     return Finding(
         "answer", f"first token after {bill['ttft'] * 1000:.0f} ms; {moved}", "" if bill["bytes_moved"] else "KV should have"

@@ -50,6 +50,13 @@ async def test_what_is_wrong_with_a_node_or_a_pair_is_said(tmp_path: Path, capsy
 
 
 @pytest.mark.processes
+async def test_a_cluster_of_decode_nodes_alone_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with cluster(tmp_path, num_prefill=0, allow_decode_alone=True) as running:
+        assert await doctor("--url", running.url) == 0
+    assert "ok    answer: d0 served alone" in capsys.readouterr().out
+
+
+@pytest.mark.processes
 async def test_a_router_that_is_not_there_is_said_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert await doctor("--url", "http://127.0.0.1:9") == 1
     said = capsys.readouterr().out

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from twostep.core.config import load
+from twostep.decode_node.config import DecodeNodeConfig
+from twostep.router.config import RouterConfig
 from twostep.tests.helm.admission import refusals
 from twostep.tests.helm.binaries import HELM_4
 from twostep.tests.helm.chart import CHART, Object, Refused, Rendered, run, template
@@ -80,6 +83,8 @@ def test_an_admission_that_could_not_refuse_would_show_nothing() -> None:
         (['nodeDefaults.nodeSelector={"gpu": true}'], "nodeDefaults.nodeSelector.gpu: Invalid type. Expected: string"),
         (["router.podAnnotations.a=1"], "router.podAnnotations.a: Invalid type. Expected: string"),
         (['images.router={"tag": 1.10}'], "images.router.tag: Invalid type. Expected: string, given: number"),
+        (["model.image.reference=Not An Image"], "model.image.reference: Does not match pattern"),
+        (["decodePools.default.autoscaling.target=many"], "autoscaling.target: Does not match pattern"),
         (["fullnameOverride=1st"], "fullnameOverride: Does not match pattern"),
         (["service.grpcPort=8000"], "service: httpPort and grpcPort are both 8000"),
         (["nodeDefaults.ports.grpc=9090"], "ports.grpc and ports.metrics are both 9090"),
@@ -184,6 +189,18 @@ def test_the_api_server_and_name_servers_can_be_reached_over_either_family() -> 
     [api] = [rule for rule in egress if 6443 in [port["port"] for port in rule.get("ports", ())]]
     assert [peer["ipBlock"]["cidr"] for peer in api["to"]] == ["0.0.0.0/0", "::/0"]
     assert {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]} in egress
+
+
+def test_addresses_and_names_that_pods_put_into_arguments_are_read_as_text() -> None:
+    pods = template().pods()
+    [advertised] = [word for word in pods["twostep-decode-default"]["containers"][0]["args"] if "POD_IP" in word]
+    [named] = [word for word in pods["twostep-router"]["containers"][0]["args"] if "POD_NAME" in word]
+    for address in ("10.0.0.1", "fd00::5", "2001:db8::", "10:20:30:40:50:60:10:20"):
+        setting = advertised.replace("$(POD_IP)", address).removeprefix("--set=")
+        assert load(DecodeNodeConfig, None, [setting]).advertise_host == address
+    for name in ("twostep-router-abc-1", "0123", "true"):
+        setting = named.replace("$(POD_NAME)", name).removeprefix("--set=")
+        assert load(RouterConfig, None, ["model=fake", setting]).router_id == name
 
 
 def test_where_rdma_is_meant_prefill_nodes_do_not_take_tcp_for_it_unless_asked_to() -> None:

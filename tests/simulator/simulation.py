@@ -12,6 +12,7 @@ from typing import Any
 
 from twostep.core.errors import NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
+from twostep.router.bill import Intake
 from twostep.router.config import RouterConfig
 from twostep.tests.simulator.event_loop import origin
 from twostep.tests.simulator.faults import HARMLESS, Act, Fate, FaultPlan, MessageFault, NodeFault
@@ -211,7 +212,7 @@ class Cluster:
         assert router.dispatcher is not None
         try:
             arrived = asyncio.get_running_loop().time()
-            outcome = await router.dispatcher.run(ask.request, on_tokens, arrived=arrived, timeout_s=ask.timeout_s)
+            outcome = await router.dispatcher.run(ask.request, on_tokens, intake=Intake(arrived), timeout_s=ask.timeout_s)
             client.finish = outcome.finish or "enough"
         except ServingError as error:
             client.error = error
