@@ -1,6 +1,6 @@
 """Who decides in a simulation: our own plan, fed with what nodes and routers would tell, or a fixed fleet."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from twostep.autoscaler.config import AutoscalerConfig
@@ -80,9 +80,9 @@ def observe(fleet: Fleet, sizes: Sizes) -> Seen:
     return Seen(fleet.now_s, prefill, decode, {"router": router})
 
 
-def _pool(fleet: Fleet, role: Role, counters: "object") -> Pool:
+def _pool(fleet: Fleet, role: Role, counters: Callable[[SimulatedNode], NodeCounters]) -> Pool:
     pods = [_pod(fleet, node) for node in fleet.nodes[role]]
-    told = {node.uid: counters(node) for node in fleet.ready(role)}  # type: ignore[operator]
+    told = {node.uid: counters(node) for node in fleet.ready(role)}
     return Pool(fleet.count(role), pods, told)
 
 
