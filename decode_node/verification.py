@@ -103,7 +103,7 @@ class Verification:
         self._emit(handoff, token)
         handoff.move_to(HandoffState.ATTACHED)
         handoff.meter.started_at = parts.clock()
-        finish = parts.engine.attach(handoff.id, token, attempt=handoff.order.attempt)
+        finish = parts.engine.attach(handoff.id, token, attempt=handoff.order.attempt, timing=handoff.timing(parts.clock()))
         if finish:
             self._release.end(handoff, finish=finish)
         return answer
