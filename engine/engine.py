@@ -317,6 +317,8 @@ class Engine:
                 continue
             elif isinstance(result, RequestFault):
                 sequence.move_to(Phase.RESTING)
+                # What made it fail may lie in its KV: nobody else is to find that.
+                self._pool.purge(sequence.blocks)
                 faults.append((chunk.request, result))
             else:
                 events += self._advance(sequence, chunk, result)

@@ -3,7 +3,7 @@
 Not safe for threads by itself: the engine's lock guards it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from twostep.core.ids import RequestId
@@ -89,27 +89,31 @@ class StepPlanner:
 
     def _plan(self, ranking: Ranking) -> tuple[int, StepPlan]:
         """Return how many tokens the step may have, and the plan."""
-        candidates = [self._candidate(one, ranking) for one in self._sequences.running()]
-        num_decodes = sum(one.is_decode for one in candidates)
-        budget = prefill_budget(self._meter.cost, num_decodes, self._step_s(), self._bounds)
+        running = self._sequences.running()
+        decoding = [one for one in running if one.num_pending == 1]
+        candidates = [self._candidate(one, ranking) for one in running]
+        num_decodes = len(decoding)
+        budget = prefill_budget(self._meter.cost, num_decodes, self._step_s(decoding), self._bounds)
         blocks = Blocks(self._pool.num_available, self._sequences.num_coming_blocks)
         absent = {one.request.level.tenant for one in self._sequences.preempted()}
         plan = plan_step(candidates, budget, self._limits, blocks, turns=self._turns, absent=absent)
         return num_decodes + budget, plan
 
-    def _step_s(self) -> float:
+    def _step_s(self, decoding: Iterable[Sequence]) -> float:
         """Return how long the next step may take, by the strictest wish among those who wait for their next tokens."""
         usual_s = self._config.tpot_target_s
-        wishes = (one.request.level.tpot_s or usual_s for one in self._sequences.running() if one.num_pending == 1)
+        wishes = (one.request.level.tpot_s or usual_s for one in decoding)
         return self._config.step_share * min(wishes, default=usual_s)
 
     def _candidate(self, sequence: Sequence, ranking: Ranking) -> Candidate:
+        """Decodes all run, in order of arrival: nothing but that is asked of them, step by step."""
+        is_decode = sequence.num_pending == 1
         return Candidate(
             sequence.request.id,
             sequence.num_computed,
             sequence.num_tokens,
             self._sequences.num_slots(sequence),
-            ranking.rank(sequence.claim(ranking.now), sequence.num_pending),
+            (False, 0, 0, sequence.arrival) if is_decode else ranking.rank(sequence.claim(ranking.now), sequence.num_pending),
             sequence.request.level.tenant,
             ranking.now - sequence.served_at,
         )

@@ -274,6 +274,17 @@ def test_the_prompt_of_a_request_that_failed_is_not_published() -> None:
     assert engine.reserve(ask("b", range(64)), growth_tokens=1).cached_tokens == 0
 
 
+def test_what_a_failed_request_computed_before_is_found_by_nobody() -> None:
+    engine = build_engine(token_budget=32)
+    put(engine, ask("bad", range(80)))
+    step(engine)
+    assert engine.reserve(ask("found", range(80)), growth_tokens=1).cached_tokens == 32
+    engine.runner = Faulty(engine, at="bad")
+    step(engine)
+    assert engine.reserve(ask("spared", range(80)), growth_tokens=1).cached_tokens == 0
+    assert engine.audit() == ()
+
+
 # Attaching.
 
 
