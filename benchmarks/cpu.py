@@ -1,9 +1,11 @@
-"""Measures the engine on CPU: decode steps, prefill, the start; in turn with vLLM where it is. See docs/benchmarks.md."""
+"""Measures twostep on CPU: steps, prefill, the start, a pair; in turn with vLLM where it is. See docs/benchmarks.md."""
 
 import sys
 from collections.abc import Mapping
 
 from twostep.benchmarks.cpu_rows.decode import DECODE_STEPS, WEIGHTS_READ
+from twostep.benchmarks.cpu_rows.isolation import ISOLATION
+from twostep.benchmarks.cpu_rows.pair import PAIR_ROWS
 from twostep.benchmarks.cpu_rows.prefill import PREFILL_ROWS
 from twostep.benchmarks.cpu_rows.start import START
 from twostep.benchmarks.harness.command import Benchmark, run
@@ -15,7 +17,7 @@ async def peaks(effort: Effort) -> Mapping[str, float]:
     return {**memory_peaks(effort), **gemm_peaks()}
 
 
-CPU = Benchmark("cpu", peaks, [*DECODE_STEPS, WEIGHTS_READ, PREFILL_ROWS, START])
+CPU = Benchmark("cpu", peaks, [*DECODE_STEPS, WEIGHTS_READ, PREFILL_ROWS, START, *PAIR_ROWS, ISOLATION])
 
 if __name__ == "__main__":
     sys.exit(run(CPU))

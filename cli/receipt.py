@@ -23,9 +23,11 @@ def bill_table(bill: Mapping[str, Any]) -> Table:
 def bill_rows(bill: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the rows: the parts of the time to first token, their sum, then what comes after it."""
     computed, cached = bill["prefill_computed_tokens"], bill["cached_tokens"]
-    yield "accept", _ms(bill["accept"]), "the router: template, tokens, choice of nodes"
+    yield "accept", _ms(bill["accept"]), "the router: reading, checking"
+    yield "tokenize", _ms(bill["tokenize"]), "the router: template, tokens"
+    yield "place", _ms(bill["place"]), "the router: choice of nodes"
     yield "retries", _ms(bill["retries"]), f"{bill['attempts'] - 1} earlier attempts"
-    yield "queue", _ms(bill["queue"]), "waiting on both nodes"
+    yield "queue", _ms(bill["queue"]), "waiting for nodes, and on both"
     yield "reserve", _ms(bill["reserve"]), f"blocks and landing space on {bill['decode_node']}"
     yield "prefill", _ms(bill["prefill"]), f"{computed} tokens computed on {bill['prefill_node']}, {cached} cached"
     yield "transfer, hidden", f"({_ms(bill['transfer_hidden'])})", "while later layers were computed"
@@ -33,6 +35,7 @@ def bill_rows(bill: Mapping[str, Any]) -> Iterator[Row]:
     yield "handover", _ms(bill["handover"]), "the prefill node's last word on its way"
     yield "attach", _ms(bill["attach"]), "last copy, digests compared"
     yield "other", _ms(bill["other"]), "messages between the router and the nodes"
+    yield "stream", _ms(bill["stream"]), "from the first token to its text in the client's connection"
     yield "first token", _ms(bill["ttft"]), "the sum of the above"
     yield "first decode step", _ms(bill["first_decode_step"]), ""
     yield "per token", _ms(bill["per_token"]), "after the first"

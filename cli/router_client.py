@@ -4,6 +4,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -38,13 +39,12 @@ class RouterClient:
 
     def model(self) -> str:
         """Return the name of the model that is served. Raises ServingError."""
-        try:
-            reply = self._http.get("/v1/models")
-        except httpx.TransportError as cause:
-            raise self._unreachable(cause) from cause
-        _raise_for_status(reply)
-        name: str = reply.json()["data"][0]["id"]
+        name: str = self._get("/v1/models")["data"][0]["id"]
         return name
+
+    def explain(self, request: str) -> Mapping[str, Any]:
+        """Return what the router remembers of a request, by any of its names. Raises ServingError."""
+        return self._get(f"/requests/{quote(request, safe='')}")
 
     def stream(self, messages: Sequence[Message], answer: Answer, **options: Any) -> Generator[str]:
         """Yield the pieces of the answer's text as they come, and note everything in `answer`.
@@ -65,6 +65,15 @@ class RouterClient:
                 yield from _pieces(reply.iter_lines(), answer)
         except httpx.TransportError as cause:
             raise self._broken_off(cause) if answer.text else self._unreachable(cause) from cause
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        try:
+            reply = self._http.get(path)
+        except httpx.TransportError as cause:
+            raise self._unreachable(cause) from cause
+        _raise_for_status(reply)
+        told: Mapping[str, Any] = reply.json()
+        return told
 
     def _broken_off(self, cause: httpx.TransportError) -> NodeUnavailable:
         return NodeUnavailable(f"the answer from {self._url} broke off ({cause})")

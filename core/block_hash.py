@@ -10,6 +10,7 @@ from hashlib import blake2b
 from twostep.core.ids import BlockHash
 
 HASH_BLOCK_TOKENS = 32
+HASH_BYTES = 16
 HASH_SCHEME = "blake2b-128:chain:32:uint32le:v1"
 SALT_RULE = "model+weights+adapter+cache_salt:v1"
 
@@ -18,7 +19,7 @@ def prefix_root(model: str, weights: str, adapter: str = "", cache_salt: bytes =
     """Return the hash that a chain starts from; different weights, adapters or tenants never share a prefix."""
     parts = (model.encode(), weights.encode(), adapter.encode(), cache_salt)
     framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
-    return BlockHash(blake2b(framed, digest_size=16).digest())
+    return BlockHash(blake2b(framed, digest_size=HASH_BYTES).digest())
 
 
 def hash_chain(root: BlockHash, tokens: Sequence[int]) -> list[BlockHash]:
@@ -27,7 +28,9 @@ def hash_chain(root: BlockHash, tokens: Sequence[int]) -> list[BlockHash]:
     chain: list[BlockHash] = []
     parent = root
     for start in range(0, len(words) - len(words) % HASH_BLOCK_TOKENS, HASH_BLOCK_TOKENS):
-        parent = BlockHash(blake2b(parent + words[start : start + HASH_BLOCK_TOKENS].tobytes(), digest_size=16).digest())
+        parent = BlockHash(
+            blake2b(parent + words[start : start + HASH_BLOCK_TOKENS].tobytes(), digest_size=HASH_BYTES).digest()
+        )
         chain.append(parent)
     return chain
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from twostep.core.certificate_end import ends_at
 from twostep.core.clock import Clock
 from twostep.core.config import config
 from twostep.core.errors import ConfigError
@@ -68,6 +69,10 @@ class CertificateFiles:
             self._look()
         return self._pem
 
+    def ends_at(self) -> float:
+        """Return the Unix time at which the certificate that is shown now ends."""
+        return ends_at(self.current().certificate)
+
     def load_into(self, context: ssl.SSLContext) -> None:
         """Let `context` show the certificate of the files from the next handshake on."""
         context.load_cert_chain(self._certificate, self._key, password=_no_passphrase)
@@ -105,6 +110,11 @@ class CertificateFiles:
             names = ", ".join(map(str, self._paths))
             raise ConfigError(f"tls: {names}: not a PEM certificate with its key and authorities: {cause}") from cause
         return Pem(certificate, key, ca)
+
+
+def files_of(config: TlsConfig) -> CertificateFiles:
+    """Raises ConfigError when the files cannot be used."""
+    return CertificateFiles(config.certificate, config.key, config.ca)
 
 
 def _no_passphrase() -> str:

@@ -35,6 +35,12 @@ class UnknownModel(InvalidRequest):
     code, http_status, grpc_status = "model_not_found", 404, "NOT_FOUND"
 
 
+class UnknownRequest(InvalidRequest):
+    """Nobody remembers a request of that name."""
+
+    code, http_status, grpc_status = "request_not_found", 404, "NOT_FOUND"
+
+
 class TooLarge(InvalidRequest):
     code, http_status = "request_too_large", 413
 

@@ -1,11 +1,15 @@
 """Work that blocks or computes, beside the event loop: a seam, so that who runs it, and when, can be chosen elsewhere."""
 
+import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+BEHIND = 10
+"""How nice those are that compute for long: a tenth of the core is theirs even when others never rest."""
 Pause = float | None
 """Seconds until the next turn: 0 for at once, None for as long as nobody wakes the loop."""
 
@@ -40,7 +44,13 @@ class Threads(Protocol):
 
 
 class OwnThreads:
-    """A thread for each loop and each call. None keeps the process from exiting."""
+    """A thread for each loop and each call. None keeps the process from exiting.
+
+    Whoever is named in `behind` computes for long: its thread, and those it starts, have the core while no other wants it.
+    """
+
+    def __init__(self, behind: Collection[str] = ()) -> None:
+        self._behind = frozenset(behind)
 
     def loop(
         self,
@@ -50,21 +60,32 @@ class OwnThreads:
         *,
         woken: threading.Event | None = None,
     ) -> "TurnLoop":
-        return TurnLoop(name, turn, on_fault, woken=woken)
+        return TurnLoop(name, self._placed(name, turn), on_fault, woken=woken)
 
     def call(self, name: str, call: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
         # From here on it cannot be cancelled: whoever waits may leave, the call goes on.
         future.set_running_or_notify_cancel()
+        placed = self._placed(name, call)
 
         def run() -> None:
             try:
-                future.set_result(call())
+                future.set_result(placed())
             except BaseException as error:  # noqa: BLE001 - handed to whoever awaits the future
                 future.set_exception(error)
 
         threading.Thread(target=run, name=name, daemon=True).start()
         return future
+
+    def _placed(self, name: str, work: Callable[[], T]) -> Callable[[], T]:
+        if name not in self._behind:
+            return work
+
+        def behind() -> T:
+            _step_behind()
+            return work()
+
+        return behind
 
 
 class TurnLoop:
@@ -110,6 +131,14 @@ class TurnLoop:
             # Who stops the loop wakes it too, but that may have been before the turn cleared the event.
             if pause != 0 and not self._stopping:
                 self._woken.wait(pause)
+
+
+def _step_behind() -> None:
+    """Only Linux gives each thread a priority of its own; elsewhere all stay equal. Nobody else's share of the core changes
+    where a program has a group of its own, as a container, a service or a session has."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(BEHIND, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 OWN_THREADS = OwnThreads()

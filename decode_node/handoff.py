@@ -114,7 +114,7 @@ class Handoff:
 
     def trace(self, phase: str) -> None:
         """Note for whoever reads the node's trace what the request is at."""
-        self._tracer.enter(self.id, self.order.attempt, phase)
+        self._tracer.enter(self.id, self.order.attempt, phase, self.order.traceparent)
 
     def renew(self, order: ReserveOrder, now: float) -> None:
         """Go back to waiting, on the same blocks, for another attempt."""

@@ -1,7 +1,7 @@
 """Takes up what prefill nodes say about their legs. Late, repeated and unknown messages change nothing and are counted."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from twostep.core.errors import NodeUnavailable, StaleLeg, TransferFailed, TransferTimeout
 from twostep.core.ids import Generation, NodeRef
@@ -94,11 +94,20 @@ class Legs:
         """End what makes no progress, and what waited in vain for another attempt; called by the timer."""
         now, timers = self._parts.clock(), self._parts.timers
         for handoff in self._parts.handoffs:
-            if handoff.leg and not handoff.leg.verifying and handoff.leg.watch.idle_s(now) > timers.progress_s:
-                message = f"request {handoff.id}: {handoff.leg.id.source} made no progress for {timers.progress_s:g} s"
-                self._release.end(handoff, error=TransferTimeout(message))
-            elif handoff.loss and now - handoff.loss.at > timers.retry_s:
+            if handoff.leg and not handoff.leg.verifying:
+                if complaint := handoff.leg.watch.complaint(now, timers):
+                    message = f"request {handoff.id}: {handoff.leg.id.source} {complaint}"
+                    self._release.end(handoff, error=TransferTimeout(message))
+            elif handoff.loss and now >= handoff.loss.at + timers.retry_s:
                 self._release.end(handoff, error=handoff.loss.error)
+
+    def due_at(self) -> Iterator[float]:
+        """Return when `watch` will have something to end, should nothing happen until then."""
+        for handoff in self._parts.handoffs:
+            if handoff.leg and not handoff.leg.verifying:
+                yield handoff.leg.watch.due_at(self._parts.timers)
+            elif handoff.loss:
+                yield handoff.loss.at + self._parts.timers.retry_s
 
     def _hear(self, told: LegProgress, engine_step: int) -> bool:
         found = self._parts.handoffs.expecting(told.leg)

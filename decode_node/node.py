@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from twostep.core.awake_clock import AwakeClock
-from twostep.core.clock import Clock
+from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
+from twostep.core.spans import SpanSink
 from twostep.core.threads import OWN_THREADS, Threads
 from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
@@ -48,6 +49,7 @@ from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
 from twostep.node.trace import Tracer
+from twostep.node.vllm_gauges import publish_vllm_gauges
 
 PAIR_SHARE = 0.75
 """One prefill node leaves the others a part of the landing pool."""
@@ -67,6 +69,7 @@ class DecodeNode:
         *,
         threads: Threads = OWN_THREADS,
         channels: Channels | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         timers = config.timers
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
@@ -92,7 +95,7 @@ class DecodeNode:
             unattached_holds=HoldMeter(),
             background=Background(),
             metrics=metrics,
-            tracer=Tracer(clock),
+            tracer=Tracer(clock, sink=spans, role="decode"),
             timers=timers,
             clock=clock,
         )
@@ -163,8 +166,8 @@ class DecodeNode:
             self.legs.lose_source(before)
         return reply
 
-    def tick(self) -> None:
-        """Look at every timer. Raises EngineFault when no more KV can be received."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds one is due. Raises EngineFault when no more KV can be received."""
         if fault := self._receiver.fault:
             raise EngineFault(f"this node can receive no more KV: {fault.message}") from fault
         note_sleep(self._awake.tick(), self.parts.metrics)
@@ -172,7 +175,7 @@ class DecodeNode:
         for router, requests in parts.leases.expire().items():
             self._abandon(router, requests)
         for handoff in parts.handoffs:
-            if now > handoff.deadline:
+            if now >= handoff.deadline:
                 self.release.end(handoff, error=DeadlineExceeded(f"request {handoff.id} has run out of time"))
         for request in parts.engine.hopeless():
             parts.metrics.hopeless.inc()
@@ -187,6 +190,8 @@ class DecodeNode:
         self._peer_gauges.refresh()
         self.integrity.watch()
         self._advance()
+        due_at = (*self.legs.due_at(), *(handoff.deadline for handoff in parts.handoffs))
+        return seconds_until(due_at, parts.clock(), at_most=parts.timers.tick_s)
 
     def take_step(self, result: StepResult) -> None:
         """Stream the tokens of one engine step and end what it has finished."""
@@ -248,6 +253,7 @@ class DecodeNode:
         metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
         metrics.observe_value("paused_requests", "Requests whose tokens nobody takes.", lambda: len(self.backpressure))
         metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
+        publish_vllm_gauges(metrics, self.parts.engine, lambda: len(self.queue.waiting))
 
     def _new_integrity(self) -> Integrity:
         engine, handoffs = self.parts.engine, self.parts.handoffs

@@ -26,6 +26,7 @@ class ReserveOrder:
     attempt: Attempt
     source: Source | None
     timing: Timing
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

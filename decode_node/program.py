@@ -29,12 +29,14 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
             config,
             materials.metrics,
             time.monotonic,
+            threads=materials.threads,
             channels=materials.channels,
+            spans=materials.spans,
         )
         _require_room(node)
         return node
 
-    return NodeProgram("decode", add_services, build)
+    return NodeProgram("decode", config.landing_bytes, add_services, build)
 
 
 def _require_landing_space(config: DecodeNodeConfig, runner: Runner) -> None:

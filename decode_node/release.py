@@ -56,13 +56,22 @@ class Release:
         parts.answers.record(expected.id, answer)
         parts.metrics.handoffs.labels(answer.outcome.value).inc()
         handoff.quiet = asyncio.wrap_future(parts.receiver.forget(expected.id))
+        if drained:
+            self._when_quiet(handoff, lambda: self._lend_again(expected))
+            return
         self._when_quiet(handoff, self._on_room)
-        parts.background.spawn(self._return_extent(expected, handoff.quiet, answer, drained))
+        # It rests from now on. Should P not answer, asking it has taken no time from anybody who waits for this space.
+        parts.landing.give_back(expected.extent, proven=False)
+        parts.background.spawn(self._ask_for_proof(expected, handoff.quiet, answer))
 
-    async def _return_extent(self, expected: ExpectedLeg, quiet: asyncio.Future[None], answer: Answer, drained: bool) -> None:
-        proven = drained or await self._parts.sources.abort(Abort(expected.id, expected.extent.generation, answer))
+    async def _ask_for_proof(self, expected: ExpectedLeg, quiet: asyncio.Future[None], answer: Answer) -> None:
+        is_drained = await self._parts.sources.abort(Abort(expected.id, expected.extent.generation, answer))
         await asyncio.shield(quiet)
-        self._parts.landing.give_back(expected.extent, proven=proven)
+        if is_drained:
+            self._lend_again(expected)
+
+    def _lend_again(self, expected: ExpectedLeg) -> None:
+        self._parts.landing.give_back(expected.extent, proven=True)
         self._on_room()
 
     def _free(self, handoff: Handoff) -> None:

@@ -25,7 +25,7 @@ from twostep.node.handoff_wire import (
 from twostep.node.loading import Loading
 from twostep.proto import handoff_pb2, handoff_pb2_grpc, node_pb2_grpc
 from twostep.proto import node_pb2 as pb
-from twostep.proto.rpc import Context
+from twostep.proto.rpc import Context, traceparent_of
 from twostep.proto.wire import (
     decode_bill_to_pb,
     error_to_pb,
@@ -51,7 +51,7 @@ class DecodeService(node_pb2_grpc.DecodeServicer):
         self._node = node
 
     async def Reserve(self, request: pb.ReserveRequest, context: Context) -> AsyncIterator[pb.ReserveEvent]:
-        async with aclosing(self._node.get().queue.reserve(_order_from_pb(request))) as events:
+        async with aclosing(self._node.get().queue.reserve(_order_from_pb(request, traceparent_of(context)))) as events:
             async for event in events:
                 yield _event_to_pb(event)
 
@@ -96,13 +96,13 @@ class DestinationService(handoff_pb2_grpc.HandoffDestinationServicer):
         return handoff_pb2.FailedReply(outcome=OUTCOMES[answer.outcome])
 
 
-def _order_from_pb(wire: pb.ReserveRequest) -> ReserveOrder:
+def _order_from_pb(wire: pb.ReserveRequest, traceparent: str) -> ReserveOrder:
     source = None
     if wire.HasField("prefill_node"):
         fingerprint = Fingerprint.from_dict(dict(wire.fingerprint))
         source = Source(node_from_pb(wire.prefill_node), fingerprint, geometry_from_pb(wire.geometry))
     request, timing = request_from_pb(wire.request), Timing(wire.age_s, wire.remaining_s)
-    return ReserveOrder(RouterId(wire.router), request, Attempt(wire.attempt), source, timing)
+    return ReserveOrder(RouterId(wire.router), request, Attempt(wire.attempt), source, timing, traceparent)
 
 
 def _event_to_pb(event: Queued | Granted) -> pb.ReserveEvent:

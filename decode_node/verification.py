@@ -99,11 +99,12 @@ class Verification:
         handoff.move_to(HandoffState.COMPLETE)
         handoff.meter.bytes_landed += verdict.bytes_landed
         parts.metrics.handoff_bytes.inc(verdict.bytes_landed)
-        self._release.drop_leg(handoff, answer, drained=True)
-        self._emit(handoff, token)
         handoff.move_to(HandoffState.ATTACHED)
         handoff.meter.started_at = parts.clock()
+        # The engine begins while the rest is tidied up here; its next token comes through this thread, after this one.
         finish = parts.engine.attach(handoff.id, token, attempt=handoff.order.attempt, timing=handoff.timing(parts.clock()))
+        self._emit(handoff, token)
+        self._release.drop_leg(handoff, answer, drained=True)
         if finish:
             self._release.end(handoff, finish=finish)
         return answer

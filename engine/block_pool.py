@@ -8,9 +8,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from twostep.core.block_news import BlockNews
 from twostep.core.ids import BlockHash, BlockId, RequestId
 from twostep.engine.audit import PoolTables
+from twostep.engine.block_log import BlockLog
 from twostep.engine.ledger import BlockTable
+
+LOG_ROUNDS = 2
+"""How many times the whole pool may change before somebody who follows the changes has to start anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class BlockPool:
         self._free = [BlockId(block) for block in reversed(range(num_blocks))]
         self._evictable: OrderedDict[BlockId, None] = OrderedDict()
         self._held: dict[RequestId, list[BlockId]] = {}
+        self._log = BlockLog(LOG_ROUNDS * num_blocks)
 
     @property
     def num_blocks(self) -> int:
@@ -54,6 +60,10 @@ class BlockPool:
         """Return how many blocks become available when all of `owners` release theirs; others may share some."""
         held = {block for owner in owners for block in self._held.get(owner, ())}
         return sum(all(owner in owners for owner in self._owners[block]) for block in held)
+
+    def news(self, first: int) -> BlockNews:
+        """Return what has happened to the findable blocks since event `first`, or all of them when that is too long ago."""
+        return self._log.since(first) or BlockNews(0, self._log.next, tuple(self._by_hash), is_snapshot=True)
 
     def table(self) -> BlockTable:
         """Return a picture of the pool at this moment."""
@@ -120,6 +130,7 @@ class BlockPool:
         if known_as not in self._by_hash and block not in self._hashes:
             self._hashes[block] = known_as
             self._by_hash[known_as] = block
+            self._log.note_stored(known_as)
 
     def purge(self, blocks: Iterable[BlockId]) -> None:
         """Make blocks unfindable, and so whatever follows them in a prefix: their contents are not to be trusted."""
@@ -128,6 +139,7 @@ class BlockPool:
             if known_as is None:
                 continue
             del self._by_hash[known_as]
+            self._log.note_evicted(known_as)
             if block in self._evictable:
                 del self._evictable[block]
                 self._free.append(block)
@@ -143,7 +155,9 @@ class BlockPool:
 
     def _evict(self) -> BlockId:
         block, _ = self._evictable.popitem(last=False)
-        del self._by_hash[self._hashes.pop(block)]
+        known_as = self._hashes.pop(block)
+        del self._by_hash[known_as]
+        self._log.note_evicted(known_as)
         return block
 
     def _give_back(self, block: BlockId) -> None:

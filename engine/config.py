@@ -44,8 +44,9 @@ class EngineConfig:
     """Stored type of weights and KV cache."""
     block_tokens: Annotated[int, Field(gt=0, multiple_of=HASH_BLOCK_TOKENS)] = 32
     """Tokens in one KV block."""
-    kv_bytes: Annotated[int, Field(gt=0)] = 1 << 30
-    """Memory for the KV cache."""
+    kv_bytes: Annotated[int, Field(gt=0)] | Literal["rest"] = 1 << 30
+    """Memory for the KV cache. `rest` is for a node that has its device or container to itself: what weights, workspace,
+    landing pool and a reserve of 5 % leave of it."""
     max_model_tokens: Annotated[int, Field(gt=1)] | None = None
     """Longest sequence, prompt and answer together; unset: what the model allows."""
     max_batch: Annotated[int, Field(gt=0)] = 32

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from twostep.core.block_hash import prefix_root
+from twostep.core.block_news import BlockNews
 from twostep.core.clock import Clock
 from twostep.core.errors import InvalidRequest, PromptTooLong, RequestFault, ServingError
 from twostep.core.ids import Attempt, BlockId, RequestId
@@ -233,6 +234,11 @@ class Engine:
         """Return the requests that cannot be answered by their deadlines any more, if such ones are to be refused."""
         with self._lock:
             return self._planner.hopeless(self._clock())
+
+    def block_news(self, first: int) -> BlockNews:
+        """Return how the prefix cache has changed since its event number `first`, or all of it when that is too long ago."""
+        with self._lock:
+            return self._pool.news(first)
 
     def load(self) -> Load:
         with self._lock:

@@ -21,6 +21,7 @@ from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Chunk, Draw
 from twostep.engine.config import EngineConfig
 from twostep.engine.kv_cache import HostKVCache
+from twostep.engine.memory_budget import Needs, available_host_bytes, plan_memory
 from twostep.engine.runner import Drawn, OnLayers
 
 Count = Annotated[int, Field(gt=0)]
@@ -53,10 +54,18 @@ class FakeRunner:
 
     kernels = "fake"
 
-    def __init__(self, model: FakeModel, config: EngineConfig, *, on_run: Callable[[Batch], None] | None = None) -> None:
+    def __init__(
+        self,
+        model: FakeModel,
+        config: EngineConfig,
+        *,
+        on_run: Callable[[Batch], None] | None = None,
+        landing_bytes: int = 0,
+    ) -> None:
         layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, config.block_tokens, config.dtype)
-        _require_feasible(model, config, layout)
-        self.kv = HostKVCache(layout, config.kv_bytes // layout.block_bytes)
+        _require_feasible(model, config)
+        ledger = plan_memory(config.kv_bytes, layout.block_bytes, Needs(0, 0, landing_bytes), available_host_bytes())
+        self.kv = HostKVCache(layout, ledger.kv // layout.block_bytes)
         self.fingerprint = _fingerprint(model, layout)
         self.geometry = Geometry(
             block_tokens=config.block_tokens,
@@ -123,9 +132,7 @@ def _token_states(chunk: Chunk) -> Digests:
     return splitmix64(np.asarray(chunk.tokens, dtype=np.uint64) ^ splitmix64(positions))
 
 
-def _require_feasible(model: FakeModel, config: EngineConfig, layout: KVLayout) -> None:
-    if config.kv_bytes < layout.block_bytes:
-        raise ConfigError(f"engine.kv_bytes = {config.kv_bytes} holds no block: one takes {layout.block_bytes} bytes")
+def _require_feasible(model: FakeModel, config: EngineConfig) -> None:
     if config.max_model_tokens and config.max_model_tokens > model.max_model_tokens:
         raise ConfigError(
             f"engine.max_model_tokens = {config.max_model_tokens}: this model takes {model.max_model_tokens} tokens"

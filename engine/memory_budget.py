@@ -1,32 +1,73 @@
-"""What memory a runner may take, and whether weights and KV cache fit into it."""
+"""What memory a runner may take, what its parts need of it, and how much of it the KV cache gets."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from twostep.core.errors import ConfigError
 
 MIB = 1 << 20
+RESERVE = 0.05
+"""The share of the memory that is left to what nobody counts."""
+REST: Literal["rest"] = "rest"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes that are taken whatever the KV cache gets: by weights, by what a step computes with, and by the landing pool."""
+
+    weights: int
+    workspace: int
+    landing: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.workspace + self.landing
+
+    def __str__(self) -> str:
+        landing = f", landing pool {_mib(self.landing)}" if self.landing else ""
+        return f"weights {_mib(self.weights)}, workspace {_mib(self.workspace)}{landing}"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLedger:
-    """Bytes of the device that the parts of a runner take, and bytes that were available before."""
+    """Where the memory goes that was available before anything was loaded."""
 
-    weights: int
+    needs: Needs
     kv: int
     available: int
 
     def __str__(self) -> str:
-        return f"weights {self.weights // MIB} MiB, KV {self.kv // MIB} MiB, available {self.available // MIB} MiB"
+        left = self.available - self.needs.total - self.kv
+        return f"{self.needs}, KV {_mib(self.kv)}, left {_mib(left)} of {_mib(self.available)}"
 
-    def require_fit(self) -> None:
-        """Raise ConfigError, naming all three, unless weights and KV fit into what is available."""
-        if self.weights + self.kv > self.available:
-            raise ConfigError(
-                f"weights ({self.weights // MIB} MiB) and engine.kv_bytes ({self.kv // MIB} MiB) do not fit into the "
-                f"{self.available // MIB} MiB of memory available: lower engine.kv_bytes"
-            )
+
+def plan_memory(kv_bytes: int | Literal["rest"], block_bytes: int, needs: Needs, available: int) -> MemoryLedger:
+    """Return how the available memory is divided; the KV cache gets whole blocks.
+
+    Raises ConfigError, naming all sizes and what could be changed, when it does not suffice, or holds no block.
+    """
+    rest = available - needs.total
+    if rest < block_bytes:
+        raise ConfigError(
+            f"{_mib(available)} of memory are available, and {needs} leave no room for a KV cache: "
+            "give this process more memory, or lower engine.token_budget or engine.max_batch"
+        )
+    wanted = int(rest - RESERVE * available) if kv_bytes == REST else kv_bytes
+    kv = wanted // block_bytes * block_bytes
+    if kv <= 0:
+        raise ConfigError(f"engine.kv_bytes = {kv_bytes} holds no block: one takes {block_bytes} bytes")
+    if kv > rest:
+        raise ConfigError(
+            f"engine.kv_bytes ({_mib(kv)}) does not fit: of {_mib(available)} of memory available, {needs} leave {_mib(rest)}: "
+            f"lower it to {rest} or less, or set it to `rest`"
+        )
+    return MemoryLedger(needs, kv, available)
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes // MIB} MiB"
 
 
 def available_host_bytes(root: Path = Path("/")) -> int:

@@ -7,18 +7,19 @@ from twostep.core.config import load
 from twostep.core.errors import ConfigError
 from twostep.engine.config import EngineConfig
 from twostep.engine.fake_runner import FakeModel, FakeRunner
+from twostep.engine.progress import Tell, tell_nobody
 from twostep.engine.runner import Runner
 
 
-def build_runner(model: str | Path, config: EngineConfig) -> Runner:
+def build_runner(model: str | Path, config: EngineConfig, *, landing_bytes: int = 0, tell: Tell = tell_nobody) -> Runner:
     """Return a runner for `model`: `fake`, `fake:vocab_size=500,step_s=0.01`, or a Hugging Face folder.
 
-    Raises ConfigError.
+    Leaves `landing_bytes` of memory to somebody else; `tell` hears what is being loaded. Raises ConfigError.
     """
     kind, _, knobs = str(model).partition(":")
     if kind == "fake":
-        return FakeRunner(fake_model(knobs), config)
-    return _torch_runner(Path(model), config)
+        return FakeRunner(fake_model(knobs), config, landing_bytes=landing_bytes)
+    return _torch_runner(Path(model), config, landing_bytes, tell)
 
 
 def fake_model(knobs: str) -> FakeModel:
@@ -32,9 +33,9 @@ def fake_model(knobs: str) -> FakeModel:
     return load(FakeModel, overrides=overrides)
 
 
-def _torch_runner(folder: Path, config: EngineConfig) -> Runner:
+def _torch_runner(folder: Path, config: EngineConfig, landing_bytes: int, tell: Tell) -> Runner:
     try:
         from twostep.engine.torch_runner import TorchRunner
     except ImportError as cause:
         raise ConfigError(f"serving a model needs {cause.name}: install twostep[node]") from cause
-    return TorchRunner(folder, config)
+    return TorchRunner(folder, config, landing_bytes=landing_bytes, tell=tell)

@@ -20,14 +20,15 @@ from twostep.engine.cpu_forward import CpuForward
 from twostep.engine.forward import Forward
 from twostep.engine.kernels.cpu.choice import Kernels, NoKernels, choose_kernels
 from twostep.engine.kv_cache import HostKVCache, KVCache
-from twostep.engine.memory_budget import MemoryLedger, available_host_bytes
+from twostep.engine.memory_budget import Needs, available_host_bytes, plan_memory
 from twostep.engine.model_folder import ModelFolder, open_model_folder
 from twostep.engine.models.causal_lm import CausalLM, ModelFacts
+from twostep.engine.progress import Tell, WeightsProgress, tell_nobody
 from twostep.engine.runner import Drawn, OnLayers
 from twostep.engine.sampler import SAMPLER_VERSION, sample
 from twostep.engine.torch_forward import TorchForward
 from twostep.engine.torch_kv_cache import TorchKVCache
-from twostep.engine.weights import empty_model, load_weights, weight_bytes
+from twostep.engine.weights import empty_model, load_weights, own, weight_bytes, workspace_bytes
 from twostep.engine.weights_digest import file_sha256, weights_digest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -36,23 +37,41 @@ log = logging.getLogger(__name__)
 
 
 class TorchRunner:
-    """Implements `Runner` for the model in a Hugging Face folder. Raises ConfigError when it cannot be served as told."""
+    """Implements `Runner` for the model in a Hugging Face folder. Raises ConfigError when it cannot be served as told.
 
-    def __init__(self, model_folder: Path, config: EngineConfig, device: str = "cpu") -> None:
+    `landing_bytes` of the host's memory are for somebody else; `tell` hears what is being loaded.
+    """
+
+    def __init__(
+        self,
+        model_folder: Path,
+        config: EngineConfig,
+        device: str = "cpu",
+        *,
+        landing_bytes: int = 0,
+        tell: Tell = tell_nobody,
+    ) -> None:
         place, dtype = torch.device(device), DTYPES[config.dtype]
         folder = open_model_folder(model_folder)
         model = empty_model(folder)
         facts = model.facts
         kernels = choose_kernels(model, config, cache_folder() / "kernels") if place.type == "cpu" else NoKernels()
         layout = KVLayout(facts.num_layers, facts.num_kv_heads, facts.head_dim, config.block_tokens, config.dtype)
-        weights = weight_bytes(model, dtype) + dtype.itemsize * kernels.num_copied
-        num_blocks = _num_blocks(layout, config, weights, place)
+        weights = weight_bytes(model, dtype)
+        needs = Needs(
+            weights=weights + dtype.itemsize * kernels.num_copied,
+            workspace=workspace_bytes(model, config.token_budget, config.max_batch),
+            landing=landing_bytes if place.type == "cpu" else 0,
+        )
+        num_blocks = _num_blocks(layout, config, needs, place)
         self.geometry = _geometry(config, facts, num_blocks)
-        load_weights(model, folder, dtype, place)
+        load_weights(model, folder, dtype, place, WeightsProgress(weights, tell).advance)
         self.kv, words = _kv_cache(layout, num_blocks, place)
+        tell("preparing the weights")
         self._forward = _forward(kernels, model, self.kv, words, config)
         self.kernels = kernels.description
         log.info("computing with %s", self.kernels)
+        tell("hashing the weights")
         self.fingerprint = _fingerprint(folder, facts, layout, self._forward.numerics)
 
     def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
@@ -76,14 +95,11 @@ def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFaul
     ]
 
 
-def _num_blocks(layout: KVLayout, config: EngineConfig, weights: int, device: torch.device) -> int:
-    """Return how many KV blocks `engine.kv_bytes` holds. Raises ConfigError when none, or when memory does not suffice."""
-    num_blocks = config.kv_bytes // layout.block_bytes
-    if not num_blocks:
-        raise ConfigError(f"engine.kv_bytes = {config.kv_bytes} holds no block: one takes {layout.block_bytes} bytes")
+def _num_blocks(layout: KVLayout, config: EngineConfig, needs: Needs, device: torch.device) -> int:
+    """Return how many KV blocks there are to be. Raises ConfigError when none, or when memory does not suffice."""
     available = available_host_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
-    ledger = MemoryLedger(weights, num_blocks * layout.block_bytes, available)
-    ledger.require_fit()
+    ledger = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
+    num_blocks = ledger.kv // layout.block_bytes
     log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
     return num_blocks
 
@@ -101,9 +117,11 @@ def _forward(kernels: Kernels | NoKernels, model: CausalLM, kv: KVCache, words: 
     num_threads = config.num_threads or usual_threads()
     if isinstance(kernels, NoKernels) or not isinstance(kv, HostKVCache):
         torch.set_num_threads(num_threads)
+        own(model.as_module())
         return TorchForward(model, words, kv.layout, DTYPES[config.dtype], layer_group=config.layer_group)
     # torch only draws then: threads of its own would spin where the kernels' are to run.
     torch.set_num_threads(1)
+    own(kernels.model.embed_tokens)
     return CpuForward(kernels, kv, layer_group=config.layer_group, num_threads=num_threads)
 
 

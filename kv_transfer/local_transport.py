@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from twostep.core.errors import TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.carrier import Traffic
 from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState, require_units
 
 
@@ -82,6 +83,9 @@ class LocalTransport:
     @property
     def path(self) -> str:
         return self.name
+
+    def traffic(self) -> Traffic:
+        return Traffic()
 
     def register_landing(self, landing: MemoryRegion) -> None:
         self._fabric.open(self._node, _on_host(landing))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.carrier import Traffic, read_traffic
 from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState, require_units
 
 NARROWING = ("UCX_TLS", "UCX_NET_DEVICES")
@@ -79,6 +80,9 @@ class NixlTransport:
         """NIXL names its backend; which device UCX took for a peer, it tells nobody. What narrows its choice is told."""
         chosen = (f"{name}={os.environ[name]}" for name in NARROWING if os.environ.get(name))
         return "/".join((self.name, "ucx", *chosen))
+
+    def traffic(self) -> Traffic:
+        return read_traffic()
 
     def register_landing(self, landing: MemoryRegion) -> None:
         self._register(landing)

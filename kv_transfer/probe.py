@@ -1,4 +1,4 @@
-"""The proof that bytes move between two nodes, and how fast: a random pattern, written twice, recognised by its digest."""
+"""The proof that bytes move between two nodes, how fast and over what: a random pattern, written twice, known by its digest."""
 
 import ctypes
 import secrets
@@ -10,6 +10,7 @@ from twostep.core.clock import Clock
 from twostep.core.errors import TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.carrier import Carrier, Traffic, carrier_of
 from twostep.kv_transfer.notes import PROBE_NOTE
 from twostep.kv_transfer.promise import promise
 from twostep.kv_transfer.transport import Transport, Write, WriteState
@@ -17,10 +18,11 @@ from twostep.kv_transfer.transport import Transport, Write, WriteState
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What the destination must find in its probe extent, and the rate of the second write."""
+    """What the destination must find in its probe extent, the rate of the second write, and what has carried that."""
 
     digest: bytes
     bytes_per_s: float
+    carrier: Carrier
 
 
 class OutgoingProbe:
@@ -34,6 +36,7 @@ class OutgoingProbe:
         self._clock = clock
         self._write: Write | None = None
         self._started_s = 0.0
+        self._before = Traffic()
         self._num_done = 0
 
     def advance(self, transport: Transport) -> bool:
@@ -46,6 +49,7 @@ class OutgoingProbe:
 
     def _advance(self, transport: Transport) -> bool:
         if self._write is None:
+            self._before = transport.traffic()
             self._started_s = self._clock()
             self._write = transport.post_probe(self.peer, self._landing_offset, self._pattern, PROBE_NOTE)
         state = transport.poll(self._write)
@@ -57,7 +61,9 @@ class OutgoingProbe:
         if self._num_done < 2:
             return False
         elapsed_s = max(self._clock() - self._started_s, 1e-9)
-        self.outcome.set_result(ProbeResult(probe_digest(self._pattern), len(self._pattern) / elapsed_s))
+        num_bytes = len(self._pattern)
+        carrier = carrier_of(self._before, transport.traffic(), num_bytes)
+        self.outcome.set_result(ProbeResult(probe_digest(self._pattern), num_bytes / elapsed_s, carrier))
         return True
 
 

@@ -10,7 +10,7 @@ from twostep.core.clock import Clock
 from twostep.core.errors import TransferFailed
 from twostep.core.ids import NodeId, NodeRef, new_incarnation
 from twostep.core.memory import MemoryRegion, host_pages
-from twostep.kv_transfer.probe import OutgoingProbe, landed_probe_digest
+from twostep.kv_transfer.probe import OutgoingProbe, ProbeResult, landed_probe_digest
 from twostep.kv_transfer.transport import PeerLanding, Transport
 
 PATIENCE_S = 20.0
@@ -21,8 +21,8 @@ REST_S = 0.0005
 
 def move_some_bytes(
     open_transport: Callable[[NodeRef], Transport], *, timeout_s: float = PATIENCE_S, clock: Clock = time.monotonic
-) -> float:
-    """Return the bytes per second that a probe moved; blocks. Raises TransferFailed when it does not arrive in time."""
+) -> ProbeResult:
+    """Return what a probe moved, how fast and over what; blocks. Raises TransferFailed when it does not arrive in time."""
     sent, landed = _memory(), _memory()
     sender, receiver = (NodeRef(NodeId(f"self-test-{end}"), new_incarnation()) for end in ("sender", "receiver"))
     sending = open_transport(sender)
@@ -41,7 +41,7 @@ def move_some_bytes(
 
 def _probe(
     sending: Transport, receiving: Transport, receiver: NodeRef, landed: MemoryRegion, give_up_at: float, clock: Clock
-) -> float:
+) -> ProbeResult:
     probe = OutgoingProbe(receiver, 0, NUM_BYTES, clock)
     while not probe.advance(sending):
         receiving.notifications()
@@ -49,7 +49,7 @@ def _probe(
     result = probe.outcome.result()
     while landed_probe_digest(landed, 0, NUM_BYTES) != result.digest:
         _require_time(sending, give_up_at, clock)
-    return result.bytes_per_s
+    return result
 
 
 def _require_time(transport: Transport, give_up_at: float, clock: Clock) -> None:

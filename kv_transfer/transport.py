@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.carrier import Traffic
 
 Units = NDArray[np.int32]
 """Indices of `unit_bytes`-sized pieces, counted from the start of a memory region."""
@@ -52,6 +53,9 @@ class Transport(Protocol):
     @property
     def path(self) -> str:
         """Return what is known of the way that the bytes take, such as "nixl/ucx"."""
+
+    def traffic(self) -> Traffic:
+        """Return what has been sent so far, by which the way that a write takes is known."""
 
     def register_landing(self, landing: MemoryRegion) -> None:
         """Let peers write into `landing`, and into nothing else. Once per transport."""

@@ -40,6 +40,10 @@ class Background:
                 task.cancel()
             await self._group.__aexit__(kind, error, trace)
 
+    def __len__(self) -> int:
+        """Return how many jobs are not done yet."""
+        return len(self._jobs)
+
     def spawn(self, job: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a job: something that has to be done even if its cause is over."""
         return self._start(job, self._jobs)

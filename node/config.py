@@ -7,11 +7,13 @@ from pydantic import Field
 
 from twostep.core.certificates import TlsConfig
 from twostep.core.config import config
+from twostep.core.otlp import TracingConfig
 from twostep.engine.config import EngineConfig
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(gt=0)]
+TELLS_PER_DEADLINE = 6
 
 
 @config
@@ -45,7 +47,17 @@ class Timers:
     bypass_s: Seconds = 5.0
     """How long a request for which there is no room yet lets later ones, for which there is, pass."""
     tick_s: Seconds = 0.25
-    """How often timers are looked at."""
+    """How often timers are looked at that may be late by as much; what bounds a request's time is looked at when it is due."""
+
+    @property
+    def tell_s(self) -> float:
+        """How often a prefill node tells how far its legs are."""
+        return self.progress_s / TELLS_PER_DEADLINE
+
+    @property
+    def silence_s(self) -> float:
+        """How long a prefill node that has told of a leg may be silent about it: it goes on elsewhere within `progress_s`."""
+        return self.progress_s - self.tell_s
 
     @property
     def max_gap_s(self) -> float:
@@ -73,6 +85,8 @@ class NodeConfig:
     """Where to write the bound addresses as JSON once the node listens."""
     node_id: str = ""
     """A name no other node has; by default the environment's POD_UID, else made of host name, process id and chance."""
+    tracing: TracingConfig | None = None
+    """Where spans are sent of requests whose router says that they are traced."""
     transport: Literal["nixl", "local"] = "nixl"
     """What carries KV between nodes; `local` joins nodes of one process only."""
     max_queued: Count = 256

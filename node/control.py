@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from twostep.core.block_news import BlockNews
 from twostep.core.errors import Cancelled, ServingError
-from twostep.core.ids import NodeRef, RequestId
+from twostep.core.ids import Incarnation, NodeRef, RequestId
 from twostep.engine.engine import Engine
 from twostep.engine.ledger import Ledger
 from twostep.engine.ledger import LedgerEntry as EngineEntry
@@ -99,6 +100,10 @@ class NodeControl:
     def cordon(self, reason: str) -> None:
         """Take the node out of service: routers place nothing more here, and what runs goes on. No reason: back into it."""
         self.readiness.cordon = reason
+
+    def block_news(self, incarnation: Incarnation, first: int) -> BlockNews:
+        """Return how the prefix cache has changed for a router that has followed it in `incarnation` up to event `first`."""
+        return self.engine.block_news(first if incarnation == self.node.incarnation else -1)
 
     def trace(self, within_s: float | None) -> NodeTrace:
         """Return what the node did lately, or in the last `within_s` seconds."""

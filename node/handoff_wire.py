@@ -45,6 +45,8 @@ ABORT_STATES: Mapping[AbortState, pb.AbortState] = {
     AbortState.DRAINED: pb.ABORT_DRAINED,
     AbortState.NOT_DRAINED: pb.ABORT_NOT_DRAINED,
 }
+ON_WIRE = np.dtype("<u8")
+"""A digest as it travels: thousands of them are one field, not as many numbers of Python."""
 _OUTCOMES = {wire: outcome for outcome, wire in OUTCOMES.items()}
 _ABORT_STATES = {wire: state for state, wire in ABORT_STATES.items()}
 
@@ -83,13 +85,13 @@ def cells_to_pb(cells: CellDigests) -> pb.DigestBlock:
         num_layers=len(cells.layers),
         first_block=cells.blocks.start,
         num_blocks=len(cells.blocks),
-        digests=cells.digests.reshape(-1).tolist(),
+        digests=cells.digests.astype(ON_WIRE).tobytes(),
     )
 
 
 def cells_from_pb(wire: pb.DigestBlock) -> CellDigests:
     """Rebuild the digests. Raises ValueError when their number is not layers x blocks."""
-    digests = np.array(wire.digests, np.uint64).reshape(wire.num_layers, wire.num_blocks)
+    digests = np.frombuffer(wire.digests, ON_WIRE).astype(np.uint64).reshape(wire.num_layers, wire.num_blocks)
     return CellDigests(
         range(wire.first_layer, wire.first_layer + wire.num_layers),
         range(wire.first_block, wire.first_block + wire.num_blocks),

@@ -8,8 +8,9 @@ import socket
 import struct
 from pathlib import Path
 
+from twostep.kv_transfer.carrier import RDMA_FOLDER
+
 UCX_DEVICES = "UCX_NET_DEVICES"
-RDMA_FOLDER = Path("/sys/class/infiniband")
 GET_ADDRESS = 0x8915
 """Linux's ioctl SIOCGIFADDR, on a `struct ifreq`: a name of 16 bytes, then a `sockaddr_in`."""
 logger = logging.getLogger(__name__)

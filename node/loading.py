@@ -18,6 +18,10 @@ class Loading(Generic[T]):
     def value(self) -> T | None:
         return self._value
 
+    def tell(self, reason: str) -> None:
+        """Say what is being loaded now. May be called from any thread."""
+        self.reason = reason
+
     def put(self, value: T) -> None:
         self._value = value
 

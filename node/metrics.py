@@ -52,6 +52,9 @@ class NodeMetrics:
         self.unheard_progress = self._count("unheard_progress", "Progress messages that a peer did not answer.")
         self.asleep_seconds = self._count("asleep_seconds", "Seconds that the timers left out: the process did not run.")
         self.digest_mismatches = self._count("digest_mismatches", "Blocks whose copy never matched its digest.")
+        self.prefix_blocks_checked = self._count(
+            "prefix_blocks_checked", "Cached blocks that were digested again because a prefill computed from them unsent."
+        )
         self.pair_mismatches = self._count(
             "pair_mismatches", "Requests whose copy at a decode node never matched, by where it was spoiled.", "peer", "cause"
         )

@@ -1,5 +1,6 @@
 """The gauges of a node's peers, as the timer saw them last: the peers themselves belong to the control thread."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from twostep.node.description import PeerStage, PeerState
@@ -14,6 +15,7 @@ class PeerGauges:
         self._seen = tuple(states())
         metrics.observe("peers", "Peers by stage.", "stage", self._stages)
         metrics.observe("peer_bytes_per_second", "Bandwidth of the last handshake's probe.", "peer", self._bandwidths)
+        metrics.observe("peer_paths", "Peers by what the last probe of them went over.", "path", self._paths)
         metrics.observe("path", "1 for what carries KV between this node and its peers.", "path", lambda: {path: 1.0})
 
     def refresh(self) -> None:
@@ -23,6 +25,9 @@ class PeerGauges:
     def _stages(self) -> Mapping[str, float]:
         stages = [state.stage for state in self._seen]
         return {stage.value: stages.count(stage) for stage in PeerStage}
+
+    def _paths(self) -> Mapping[str, float]:
+        return {path: float(count) for path, count in Counter(state.path for state in self._seen).items()}
 
     def _bandwidths(self) -> Mapping[str, float]:
         return {state.node.id: state.bytes_per_s for state in self._seen if state.bytes_per_s}

@@ -4,15 +4,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
 
+from twostep.core.certificates import files_of
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
-from twostep.core.threads import OWN_THREADS
+from twostep.core.otlp import exporting
+from twostep.core.spans import SpanSink
+from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
@@ -44,8 +47,8 @@ class HostedNode(Protocol):
 
     def running(self) -> AbstractAsyncContextManager[None]: ...
 
-    def tick(self) -> None:
-        """Look at every timer."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds to look again."""
 
     async def drain(self) -> None:
         """Admit nothing more and wait until what runs has ended."""
@@ -66,13 +69,20 @@ class Materials:
     metrics: NodeMetrics
     channels: Channels
     """To peers."""
+    threads: Threads
+    spans: SpanSink | None = None
+    """Where spans of traced requests go."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProgram(Generic[N]):
-    """What tells one kind of node from the other. `add_services` adds all but the Node and health services."""
+    """What tells one kind of node from the other.
+
+    `landing_bytes` of memory are written into by others. `add_services` adds all but the Node and health services.
+    """
 
     role: str
+    landing_bytes: int
     add_services: Callable[[grpc.aio.Server, Loading[N]], None]
     build: Callable[[Materials], N]
 
@@ -85,8 +95,27 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     if config.transport == "local" and fabric is None:
         raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
     take_short_turns()
-    node, metrics, loading = new_identity(config), NodeMetrics(), Loading[N]("the model is being loaded")
+    node = new_identity(config)
+    with exporting(config.tracing, f"twostep.{program.role}_node", str(node)) as spans:
+        await _serve_as(node, program, config, stop, fabric, spans)
+
+
+async def _serve_as(
+    node: NodeRef,
+    program: NodeProgram[N],
+    config: NodeConfig,
+    stop: asyncio.Event,
+    fabric: LocalFabric | None,
+    spans: SpanSink | None,
+) -> None:
+    metrics, loading = NodeMetrics(), Loading[N]("the model is being loaded")
     security = security_of(config.tls)
+    if config.tls:
+        metrics.observe_value(
+            "certificate_end_timestamp_seconds",
+            "When the certificate that is shown to routers and peers ends.",
+            files_of(config.tls).ends_at,
+        )
     async with listening(config, node, program.role, metrics.registry, security) as server:
         program.add_services(server.server, loading)
         add_node_service(server.server, server.address, loading)
@@ -94,21 +123,36 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
         logger.info(
             "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
         )
-        materials = await _unless_told(stop, _load(config, server.address, metrics, fabric, Channels(security.open_channel)))
+
+        def build() -> Runner:
+            return build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
+
+        channels = Channels(security.open_channel)
+        materials = await _unless_told(stop, _load(build, config, server.address, metrics, fabric, channels))
         if materials is not None:
-            hosted = program.build(materials)
+            hosted = program.build(replace(materials, spans=spans))
             keep_loaded()
-            await host(hosted, config, server, loading, stop)
+            await host(hosted, server, loading, stop)
 
 
 async def _load(
-    config: NodeConfig, address: NodeAddress, metrics: NodeMetrics, fabric: LocalFabric | None, channels: Channels
+    build: Callable[[], Runner],
+    config: NodeConfig,
+    address: NodeAddress,
+    metrics: NodeMetrics,
+    fabric: LocalFabric | None,
+    channels: Channels,
 ) -> Materials:
-    def load() -> Materials:
-        runner = build_runner(config.model, config.engine)
-        return Materials(address, runner, _transport(config, address.node, fabric), metrics, channels)
+    # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
+    loading = OwnThreads(behind={"model"})
+    runner = await asyncio.wrap_future(loading.call("model", build))
+    transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
+    return Materials(address, runner, transport, metrics, channels, _threads(runner))
 
-    return await asyncio.wrap_future(OWN_THREADS.call("load", load))
+
+def _threads(runner: Runner) -> Threads:
+    """Let control come before what computes on its cores. What only feeds a device must never wait."""
+    return OwnThreads(behind={"engine"} if runner.kv.region().kind == "DRAM" else ())
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
@@ -122,33 +166,32 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) ->
 def _require_that_bytes_move() -> None:
     """What does not even move bytes on one machine would fail every handshake; a node that is ready has proved this much."""
     try:
-        bytes_per_s = move_some_bytes(NixlTransport)
+        moved = move_some_bytes(NixlTransport)
     except TransferFailed as cause:
         raise ConfigError(f"transport: {cause.message}: check UCX_TLS and UCX_NET_DEVICES") from cause
-    logger.info("the transport moves bytes", extra={"bytes_per_s": round(bytes_per_s)})
+    logger.info("the transport moves bytes", extra={"bytes_per_s": round(moved.bytes_per_s), "over": moved.carrier})
 
 
-async def host(node: N, config: NodeConfig, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
+async def host(node: N, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:
     """Serve with a node that is loaded until `stop` is set, then drain it."""
     async with node.running():
         loading.put(node)
         logger.info("the node serves", extra={"blocks": node.control.describe().num_blocks})
         while not stop.is_set():
-            node.tick()
+            pause_s = node.tick()
             await server.tell_ready(node.readiness.reason)
-            await _unless_told(stop, asyncio.sleep(config.timers.tick_s))
+            await _unless_told(stop, asyncio.sleep(pause_s))
         await server.tell_ready("the node drains")
         logger.info("the node drains")
-        await _drain(node, config)
+        await _drain(node)
         logger.info("the node has stopped")
 
 
-async def _drain(node: HostedNode, config: NodeConfig) -> None:
+async def _drain(node: HostedNode) -> None:
     """Drain while the timers go on: leases, deadlines and progress messages are what ends the last requests."""
     draining = asyncio.ensure_future(node.drain())
     while not draining.done():
-        node.tick()
-        await asyncio.wait({draining}, timeout=config.timers.tick_s)
+        await asyncio.wait({draining}, timeout=node.tick())
     await draining
 
 

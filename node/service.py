@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 import grpc.aio
 
 from twostep.core.errors import Cancelled
-from twostep.core.ids import RequestId, RouterId
+from twostep.core.ids import Incarnation, RequestId, RouterId
 from twostep.engine.step_record import StepRecord
 from twostep.node.address import NodeAddress
 from twostep.node.control import NodeControl
@@ -17,7 +17,7 @@ from twostep.node.trace import NodeTrace, Span
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
 from twostep.proto.rpc import Context
-from twostep.proto.wire import geometry_to_pb, node_from_pb, node_to_pb
+from twostep.proto.wire import block_news_to_pb, geometry_to_pb, node_from_pb, node_to_pb
 
 STAGES = {
     PeerStage.UNKNOWN: pb.PeerState.UNKNOWN,
@@ -71,7 +71,11 @@ class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
         node = self._node.get().control
         live, held = frozenset(map(RequestId, request.live)), frozenset(map(RequestId, request.held))
         unknown = node.hear(Heartbeat(RouterId(request.router), request.sequence, request.lease_s, live, held))
-        return pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
+        reply = pb.HeartbeatReply(unknown=unknown, status=status_to_pb(node.status()))
+        if request.HasField("blocks"):
+            news = node.block_news(Incarnation(request.blocks.incarnation), request.blocks.next)
+            reply.blocks.CopyFrom(block_news_to_pb(news))
+        return reply
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelReply:
         reason = Cancelled(request.reason or "cancelled by the router")

@@ -15,4 +15,6 @@ class PrefillNodeConfig(NodeConfig):
 
     one_write_tokens: Annotated[int, Field(ge=0)] = 64
     """A missing range shorter than this goes out in one write when all of it is computed; 0 never waits."""
+    allow_tcp: bool = True
+    """Whether KV may cross over TCP. Where it may not, a pair whose probe did has failed: RDMA was meant, and is not there."""
     pairs: PairLimits = PairLimits()

@@ -18,6 +18,7 @@ from twostep.core.errors import (
 )
 from twostep.core.ids import NodeId, NodeRef
 from twostep.core.threads import Threads
+from twostep.kv_transfer.carrier import Carrier
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.transport import PeerLanding
 from twostep.node.background import Background
@@ -52,6 +53,7 @@ class _Destination:
     stage: PeerStage = PeerStage.HANDSHAKING
     reason: str = ""
     bytes_per_s: float = 0.0
+    carrier: Carrier | None = None
     registration: int = 0
     checked_at: float = 0.0
     suspended_until: float = 0.0
@@ -68,7 +70,10 @@ class _Destination:
         self.health.forgive()
 
     def prove(self, now: float) -> None:
-        logger.info("bytes move to a peer", extra={"peer": str(self.peer.node), "bytes_per_s": round(self.bytes_per_s)})
+        logger.info(
+            "bytes move to a peer",
+            extra={"peer": str(self.peer.node), "bytes_per_s": round(self.bytes_per_s), "over": self.carrier},
+        )
         self.stage, self.reason, self.checked_at = PeerStage.PROVEN, "", now
 
 
@@ -86,6 +91,7 @@ class DestinationPeers:
         max_destinations: int,
         record: LegRecord,
         limits: PairLimits,
+        allow_tcp: bool,
         metrics: NodeMetrics,
         clock: Clock,
         threads: Threads,
@@ -98,6 +104,7 @@ class DestinationPeers:
         self._max_destinations = max_destinations
         self._record = record
         self._limits = limits
+        self._allow_tcp = allow_tcp
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
@@ -225,6 +232,9 @@ class DestinationPeers:
         landing = PeerLanding(node, reply.transport_metadata, reply.landing, reply.registration)
         await asyncio.wrap_future(self._threads.call(f"connect-{node.id}", lambda: self._sender.connect(landing)))
         probe = await asyncio.wrap_future(self._sender.probe(node, reply.probe_offset, reply.probe_bytes))
+        destination.carrier = probe.carrier
+        if probe.carrier is Carrier.TCP and not self._allow_tcp:
+            raise TransferFailed(f"KV to {node} goes over TCP, and allow_tcp is false")
         for pause_s in LOOK_AGAIN_S:
             if await self._calls.probe(address, own.node, reply.registration, probe.digest):
                 destination.bytes_per_s, destination.registration = probe.bytes_per_s, reply.registration
@@ -248,5 +258,5 @@ class DestinationPeers:
         return destination if destination and destination.peer.node == node else None
 
     def _state(self, destination: _Destination) -> PeerState:
-        path = self._hello.transport
+        path = "/".join(filter(None, (self._hello.transport, destination.carrier)))
         return PeerState(destination.peer.node, destination.stage, destination.reason, path, destination.bytes_per_s)

@@ -22,13 +22,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PrefillOrder:
-    """What a router asks of a prefill node. `fingerprint` is the decode node's; `age_s` is the request's."""
+    """What a router asks of a prefill node. `fingerprint` is the decode node's; `age_s` and `traceparent` are the request's."""
 
     router: RouterId
     request: Request
     ticket: Ticket
     fingerprint: Fingerprint
     age_s: float = 0.0
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +101,17 @@ class PrefillLeg:
         return Timing(self.order.age_s + now - self.arrived_at, self.deadline - now)
 
     def enter(self, phase: Phase) -> None:
-        self.phase, self._moved_at = phase, self._clock()
+        self.phase, self.moved_at = phase, self._clock()
         if phase is Phase.ENDED:
             self._tracer.leave(self.request_id, self.id.attempt)
         else:
-            self._tracer.enter(self.request_id, self.id.attempt, phase)
+            self._tracer.enter(self.request_id, self.id.attempt, phase, self.order.traceparent)
 
     def idle_s(self) -> float:
         """Return for how long the leg has been seen in its phase without another byte sent; asked regularly by the timer."""
         if self.bytes_sent != self._seen_bytes:
-            self._seen_bytes, self._moved_at = self.bytes_sent, self._clock()
-        return self._clock() - self._moved_at
+            self._seen_bytes, self.moved_at = self.bytes_sent, self._clock()
+        return self._clock() - self.moved_at
 
     def stop(self, reason: ServingError, *, tell: bool = True) -> None:
         """Make the leg end at its next wait. The first reason stands; with `tell` unset the decode node knows already."""

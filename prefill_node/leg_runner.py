@@ -16,6 +16,7 @@ from twostep.node.handoff_messages import Answer, CellDigests, Done, Failed, Lan
 from twostep.prefill_node.leg import Phase, Prefilled, PrefillLeg
 from twostep.prefill_node.mismatch import investigate
 from twostep.prefill_node.parts import Parts
+from twostep.prefill_node.prefix_check import check_prefix
 
 TAKEN_OVER = frozenset({Outcome.ATTACHED, Outcome.FINISHED})
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class LegRunner:
         leg.outgoing = self._open(leg, reservation)
         leg.enter(Phase.COMPUTING)
         self._parts.engine.start(leg.request_id, attempt=leg.id.attempt, max_draws=1, timing=leg.timing)
+        checking = self._parts.background.spawn(check_prefix(self._parts, leg, reservation))
         with self._parts.destinations.opened_for_done(leg.id):
             token = await leg.unless_stopped(leg.first_token)
             computed_at = clock()
@@ -60,6 +62,8 @@ class LegRunner:
             report = await self._send_rest(leg, leg.outgoing, finished=finished)
             sent_at = clock()
             self._measure(report)
+            if not checking.done():
+                await leg.unless_stopped(checking)
             leg.enter(Phase.AWAITING_ANSWER)
             await self._say_done(leg, token, None if finished else self._cells(leg, reservation), computed_at)
         bill = PrefillBill(
@@ -108,7 +112,9 @@ class LegRunner:
     async def _send_rest(self, leg: PrefillLeg, outgoing: OutgoingLeg, *, finished: bool) -> LegReport:
         """Wait until no write is in flight; a request that is finished posts nothing more."""
         if not finished:
-            return await leg.unless_stopped(asyncio.wrap_future(outgoing.finish()))
+            sent = outgoing.finish()
+            # Waiting for what is there already would take the event loop some turns, and the decode node waits for `Done`.
+            return sent.result() if sent.done() else await leg.unless_stopped(asyncio.wrap_future(sent))
         if not await leg.unless_stopped(asyncio.wrap_future(outgoing.abort())):
             raise TransferFailed(f"request {leg.request_id}: a write has failed")
         return outgoing.report()

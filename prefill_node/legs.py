@@ -145,10 +145,17 @@ class Legs:
         now, timers, hopeless = self._parts.clock(), self._parts.timers, set(self._parts.engine.hopeless())
         self._parts.metrics.hopeless.inc(len(hopeless))
         for leg in self:
-            if now > leg.deadline or leg.request_id in hopeless:
+            if now >= leg.deadline or leg.request_id in hopeless:
                 leg.stop(DeadlineExceeded(f"request {leg.request_id} has run out of time"))
-            elif leg.phase in WAITS_FOR_OTHERS and leg.idle_s() > timers.progress_s:
+            elif leg.phase in WAITS_FOR_OTHERS and leg.idle_s() >= timers.progress_s:
                 leg.stop(TransferTimeout(f"request {leg.request_id}: {leg.phase} for {timers.progress_s:g} s"))
+
+    def due_at(self) -> Iterator[float]:
+        """Return when `watch` will have something to end, should nothing happen until then."""
+        for leg in self:
+            if not leg.is_stopped:
+                waits = leg.phase in WAITS_FOR_OTHERS
+                yield min(leg.deadline, leg.moved_at + self._parts.timers.progress_s) if waits else leg.deadline
 
     def _order(self, waiting: Sequence[PrefillLeg]) -> list[int]:
         return self._parts.engine.ranking().in_turns((leg.order.request, leg.timing) for leg in waiting)

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from twostep.core.awake_clock import AwakeClock
-from twostep.core.clock import Clock
+from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
 from twostep.core.ids import NodeRef
+from twostep.core.spans import SpanSink
 from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine
 from twostep.engine.runner import Runner
@@ -30,6 +31,7 @@ from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
 from twostep.node.stopping import close_after
 from twostep.node.trace import Tracer
+from twostep.node.vllm_gauges import publish_vllm_gauges
 from twostep.prefill_node.checks import require_acceptable
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.destination_client import DestinationClient, HandshakeClient
@@ -64,6 +66,7 @@ class PrefillNode:
         handoff_address: str,
         threads: Threads = OWN_THREADS,
         channels: Channels | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
@@ -84,6 +87,7 @@ class PrefillNode:
             max_destinations=config.max_peers,
             record=record,
             limits=config.pairs,
+            allow_tcp=config.allow_tcp,
             metrics=metrics,
             clock=clock,
             threads=threads,
@@ -100,7 +104,7 @@ class PrefillNode:
             record=record,
             background=background,
             metrics=metrics,
-            tracer=Tracer(clock),
+            tracer=Tracer(clock, sink=spans, role="prefill"),
             free_watch=FreeWatch(engine, metrics, clock),
             timers=timers,
             clock=clock,
@@ -160,8 +164,8 @@ class PrefillNode:
             self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
         await self.parts.background.finish(within_s=GOODBYE_CALLS * self.parts.timers.call_s)
 
-    def tick(self) -> None:
-        """Look at every timer. Raises EngineFault when no more KV can be sent."""
+    def tick(self) -> float:
+        """Look at every timer; returns in how many seconds one is due. Raises EngineFault when no more KV can be sent."""
         if fault := self._sender.fault:
             raise EngineFault(f"this node can send no more KV: {fault.message}") from fault
         note_sleep(self._awake.tick(), self.parts.metrics)
@@ -176,6 +180,8 @@ class PrefillNode:
         self._peer_gauges.refresh()
         self.integrity.watch()
         self.legs.advance()
+        due_at = (*self.legs.due_at(), *self._progress.due_at())
+        return seconds_until(due_at, self.parts.clock(), at_most=self.parts.timers.tick_s)
 
     def _publish_gauges(self) -> None:
         metrics, legs = self.parts.metrics, self.legs
@@ -183,6 +189,7 @@ class PrefillNode:
         observe_backlog(metrics, self.parts.engine, legs.waiting_tokens)
         metrics.observe("legs", "Legs by phase.", "phase", legs.count)
         metrics.observe_value("queue_length", "Requests that wait for KV blocks.", lambda: len(legs.waiting))
+        publish_vllm_gauges(metrics, self.parts.engine, lambda: len(legs.waiting))
 
     def _new_integrity(self) -> Integrity:
         engine, legs = self.parts.engine, self.legs

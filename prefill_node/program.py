@@ -28,7 +28,9 @@ def node_program(config: PrefillNodeConfig) -> NodeProgram[PrefillNode]:
             materials.metrics,
             time.monotonic,
             handoff_address=address.grpc,
+            threads=materials.threads,
             channels=materials.channels,
+            spans=materials.spans,
         )
 
-    return NodeProgram("prefill", add_services, build)
+    return NodeProgram("prefill", 0, add_services, build)

@@ -10,7 +10,7 @@ from twostep.prefill_node.leg import PrefillOrder
 from twostep.prefill_node.node import PrefillNode
 from twostep.proto import handoff_pb2, handoff_pb2_grpc, node_pb2_grpc
 from twostep.proto import node_pb2 as pb
-from twostep.proto.rpc import Context
+from twostep.proto.rpc import Context, traceparent_of
 from twostep.proto.wire import prefill_bill_to_pb, request_from_pb, ticket_from_pb
 
 
@@ -33,6 +33,7 @@ class PrefillService(node_pb2_grpc.PrefillServicer):
             ticket_from_pb(request.ticket),
             Fingerprint.from_dict(dict(request.fingerprint)),
             request.age_s,
+            traceparent_of(context),
         )
         prefilled = await self._node.get().prefill(order)
         return pb.PrefillReply(bill=prefill_bill_to_pb(prefilled.bill), first_token=prefilled.first_token)

@@ -143,8 +143,8 @@ class DigestBlock(_message.Message):
     num_layers: int
     first_block: int
     num_blocks: int
-    digests: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., first_block: _Optional[int] = ..., num_blocks: _Optional[int] = ..., digests: _Optional[_Iterable[int]] = ...) -> None: ...
+    digests: bytes
+    def __init__(self, first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., first_block: _Optional[int] = ..., num_blocks: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
 
 class LandedRequest(_message.Message):
     __slots__ = ("leg", "generation", "digests")

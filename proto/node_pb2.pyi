@@ -123,26 +123,52 @@ class PeersReply(_message.Message):
     def __init__(self, peers: _Optional[_Iterable[_Union[PeerState, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("router", "sequence", "lease_s", "live", "held")
+    __slots__ = ("router", "sequence", "lease_s", "live", "held", "blocks")
     ROUTER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
     router: str
     sequence: int
     lease_s: float
     live: _containers.RepeatedScalarFieldContainer[str]
     held: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[str]] = ...) -> None: ...
+    blocks: BlockCursor
+    def __init__(self, router: _Optional[str] = ..., sequence: _Optional[int] = ..., lease_s: _Optional[float] = ..., live: _Optional[_Iterable[str]] = ..., held: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[BlockCursor, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("unknown", "status")
+    __slots__ = ("unknown", "status", "blocks")
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
     unknown: _containers.RepeatedScalarFieldContainer[str]
     status: NodeStatus
-    def __init__(self, unknown: _Optional[_Iterable[str]] = ..., status: _Optional[_Union[NodeStatus, _Mapping]] = ...) -> None: ...
+    blocks: BlockNews
+    def __init__(self, unknown: _Optional[_Iterable[str]] = ..., status: _Optional[_Union[NodeStatus, _Mapping]] = ..., blocks: _Optional[_Union[BlockNews, _Mapping]] = ...) -> None: ...
+
+class BlockCursor(_message.Message):
+    __slots__ = ("incarnation", "next")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    next: int
+    def __init__(self, incarnation: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
+
+class BlockNews(_message.Message):
+    __slots__ = ("first", "next", "stored", "evicted", "snapshot")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    next: int
+    stored: bytes
+    evicted: bytes
+    snapshot: bool
+    def __init__(self, first: _Optional[int] = ..., next: _Optional[int] = ..., stored: _Optional[bytes] = ..., evicted: _Optional[bytes] = ..., snapshot: _Optional[bool] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("request", "reason")

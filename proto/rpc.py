@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 
 from twostep.core.errors import DeadlineExceeded, NodeUnavailable, NodeUnreachable, ServingError
+from twostep.core.spans import TRACE_KEY
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import error_from_pb, error_to_pb
 
@@ -41,6 +42,17 @@ SERVER_OPTIONS = [
 def open_channel(address: str) -> grpc.aio.Channel:
     """Return a channel to `address` (host:port) that keeps itself alive and reconnects within a second."""
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def trace_metadata(traceparent: str) -> dict[str, Any]:
+    """Return how a call tells its trace; nothing where it has none."""
+    return {"metadata": ((TRACE_KEY, traceparent),)} if traceparent else {}
+
+
+def traceparent_of(context: Context) -> str:
+    """Return the trace that a call belongs to, empty when it was told none."""
+    told = context.invocation_metadata() or ()
+    return next((value for key, value in told if key == TRACE_KEY), "")
 
 
 def admit_all(_: Context) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from twostep.core.certificates import CertificateFiles, Pem, TlsConfig
+from twostep.core.certificates import CertificateFiles, Pem, TlsConfig, files_of
 from twostep.core.errors import Unauthorized
 from twostep.proto.renewed_channel import renewed_channel
 from twostep.proto.rpc import CHANNEL_OPTIONS, Channel, Context, open_channel
@@ -41,7 +41,7 @@ class MutualTls:
     """Certificates are checked by authority and by the cluster's name, on both sides; renewed ones count at once."""
 
     def __init__(self, config: TlsConfig) -> None:
-        self._files = CertificateFiles(config.certificate, config.key, config.ca)
+        self._files = files_of(config)
         self._name = config.name
 
     def open_channel(self, address: str) -> Channel:

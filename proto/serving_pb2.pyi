@@ -122,7 +122,7 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class Bill(_message.Message):
-    __slots__ = ("queue", "reserve", "prefill", "transfer_hidden", "transfer_exposed", "attach", "first_decode_step", "per_token", "other", "ttft", "total", "bytes_moved", "prefill_computed_tokens", "decode_computed_tokens", "cached_tokens", "attempts", "prefill_node", "decode_node", "accept", "retries", "handover", "last_words")
+    __slots__ = ("queue", "reserve", "prefill", "transfer_hidden", "transfer_exposed", "attach", "first_decode_step", "per_token", "other", "ttft", "total", "bytes_moved", "prefill_computed_tokens", "decode_computed_tokens", "cached_tokens", "attempts", "prefill_node", "decode_node", "accept", "retries", "handover", "last_words", "tokenize", "place", "stream")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,9 @@ class Bill(_message.Message):
     RETRIES_FIELD_NUMBER: _ClassVar[int]
     HANDOVER_FIELD_NUMBER: _ClassVar[int]
     LAST_WORDS_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZE_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     queue: float
     reserve: float
     prefill: float
@@ -167,7 +170,10 @@ class Bill(_message.Message):
     retries: float
     handover: float
     last_words: float
-    def __init__(self, queue: _Optional[float] = ..., reserve: _Optional[float] = ..., prefill: _Optional[float] = ..., transfer_hidden: _Optional[float] = ..., transfer_exposed: _Optional[float] = ..., attach: _Optional[float] = ..., first_decode_step: _Optional[float] = ..., per_token: _Optional[float] = ..., other: _Optional[float] = ..., ttft: _Optional[float] = ..., total: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., prefill_computed_tokens: _Optional[int] = ..., decode_computed_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., attempts: _Optional[int] = ..., prefill_node: _Optional[str] = ..., decode_node: _Optional[str] = ..., accept: _Optional[float] = ..., retries: _Optional[float] = ..., handover: _Optional[float] = ..., last_words: _Optional[float] = ...) -> None: ...
+    tokenize: float
+    place: float
+    stream: float
+    def __init__(self, queue: _Optional[float] = ..., reserve: _Optional[float] = ..., prefill: _Optional[float] = ..., transfer_hidden: _Optional[float] = ..., transfer_exposed: _Optional[float] = ..., attach: _Optional[float] = ..., first_decode_step: _Optional[float] = ..., per_token: _Optional[float] = ..., other: _Optional[float] = ..., ttft: _Optional[float] = ..., total: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., prefill_computed_tokens: _Optional[int] = ..., decode_computed_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., attempts: _Optional[int] = ..., prefill_node: _Optional[str] = ..., decode_node: _Optional[str] = ..., accept: _Optional[float] = ..., retries: _Optional[float] = ..., handover: _Optional[float] = ..., last_words: _Optional[float] = ..., tokenize: _Optional[float] = ..., place: _Optional[float] = ..., stream: _Optional[float] = ...) -> None: ...
 
 class ModelsRequest(_message.Message):
     __slots__ = ()

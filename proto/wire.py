@@ -1,9 +1,11 @@
 """Translates between the wire types and the core's: the generated modules go no further than this and the gRPC edges."""
 
 from twostep.core.bill import DecodeBill, PrefillBill
+from twostep.core.block_hash import HASH_BYTES
+from twostep.core.block_news import BlockNews
 from twostep.core.errors import ServingError, error_classes
 from twostep.core.fingerprint import Geometry
-from twostep.core.ids import Attempt, Generation, Incarnation, NodeId, NodeRef, RequestId
+from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.proto import node_pb2 as pb
@@ -222,3 +224,24 @@ def error_from_pb(wire: pb.Error) -> ServingError:
     """Rebuild the error that the other side raised; a code unknown here becomes a plain ServingError."""
     known = error_classes().get(wire.code, ServingError)
     return known(wire.message, param=wire.param or None, retry_after_s=wire.retry_after_s or None)
+
+
+def block_news_to_pb(news: BlockNews) -> pb.BlockNews:
+    return pb.BlockNews(
+        first=news.first,
+        next=news.next,
+        stored=b"".join(news.stored),
+        evicted=b"".join(news.evicted),
+        snapshot=news.is_snapshot,
+    )
+
+
+def block_news_from_pb(wire: pb.BlockNews) -> BlockNews:
+    """Raises ValueError when the hashes are not whole."""
+    return BlockNews(wire.first, wire.next, _hashes(wire.stored), _hashes(wire.evicted), wire.snapshot)
+
+
+def _hashes(joined: bytes) -> tuple[BlockHash, ...]:
+    if len(joined) % HASH_BYTES:
+        raise ValueError(f"block hashes have {HASH_BYTES} bytes each, found {len(joined)} bytes")
+    return tuple(BlockHash(joined[start : start + HASH_BYTES]) for start in range(0, len(joined), HASH_BYTES))

@@ -12,7 +12,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from twostep.core.errors import ServingError, UnknownModel
+from twostep.core.errors import ServingError, UnknownModel, UnknownRequest
+from twostep.router.explanation import explain
+from twostep.router.history import MAX_STORIES, History
 from twostep.router.http_edge import RequestIdMiddleware, on_fault, on_http_exception, on_serving_error
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -23,10 +25,11 @@ from twostep.router.readiness import Readiness
 class Pages:
     """The small pages: what is served here, and how the router is."""
 
-    def __init__(self, model: ServedModel, readiness: Readiness, metrics: Metrics, *, started: int) -> None:
+    def __init__(self, model: ServedModel, readiness: Readiness, metrics: Metrics, history: History, *, started: int) -> None:
         self._model = model
         self._readiness = readiness
         self._metrics = metrics
+        self._history = history
         self._started = started
 
     async def models(self, _: Request) -> Response:
@@ -47,6 +50,13 @@ class Pages:
 
     async def version(self, _: Request) -> Response:
         return JSONResponse({"version": _version(), "nodes": self._readiness.versions()})
+
+    async def explanation(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        story = self._history.find(name)
+        if story is None:
+            raise UnknownRequest(f"no request {name[:128]!r} is remembered; the latest {MAX_STORIES} are")
+        return JSONResponse(explain(story))
 
     async def openapi(self, _: Request) -> Response:
         return Response(openapi_json(_version()), media_type="application/json")
@@ -77,6 +87,7 @@ def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages, cors_origins: Coll
             Route("/health", pages.health),
             Route("/ready", pages.ready),
             Route("/version", pages.version),
+            Route("/requests/{name:path}", pages.explanation),
             Route("/openapi.json", pages.openapi),
             Route("/metrics", pages.metrics),
         ],

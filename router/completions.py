@@ -4,15 +4,18 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from twostep.core.errors import ServingError
 from twostep.core.ids import RequestId
+from twostep.core.spans import TRACE_KEY
 from twostep.router.admission import Admission
+from twostep.router.bill import Intake, server_timing
 from twostep.router.body import BodyReader
 from twostep.router.choice_stream import ChoiceStream
 from twostep.router.config import RouterConfig
@@ -23,12 +26,12 @@ from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.openai.accept import require_model
 from twostep.router.openai.dialect import Dialect
-from twostep.router.openai.event import DONE, error_event
+from twostep.router.openai.event import DONE, error_event, timing_comment
 from twostep.router.openai.generation_fields import GenerationFields
 from twostep.router.openai.reply import Choice, ReplyWriter
 from twostep.router.request_record import ClientGone, RequestRecord, recorded
 from twostep.router.transcript import Piece
-from twostep.router.usage import Usage, total
+from twostep.router.usage import total
 
 F = TypeVar("F", bound=GenerationFields)
 
@@ -81,46 +84,50 @@ class Completions(Generic[F]):
             await self._answer(scope, receive, send, record)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
-        arrived = asyncio.get_running_loop().time()
+        arrived, traceparent = asyncio.get_running_loop().time(), Headers(scope=scope).get(TRACE_KEY, "")
+        intake = Intake(arrived, client_id=scope[IDS].public, traceparent=traceparent)
         with ExitStack() as admitted:
-            job = await self._accept(scope, receive, arrived, admitted)
+            job = await self._accept(scope, receive, intake, admitted)
             reply = self._stream(job, send, record) if job.is_streamed else self._whole(job, scope, receive, send, record)
             await unless_gone(receive, reply)
 
-    async def _accept(self, scope: Scope, receive: Receive, arrived: float, admitted: ExitStack) -> Job:
+    async def _accept(self, scope: Scope, receive: Receive, intake: Intake, admitted: ExitStack) -> Job:
         """Return what is to be answered, having `admitted` hold places for it. Nothing of the body outlives this."""
         async with self._bodies.read(scope, receive) as body:
             asked = self._dialect.parse(body)
             require_model(asked.model, self._model.names)
             admitted.enter_context(self._admission.admit(self._dialect.num_choices(asked)))
-            return await self._job(asked, scope[IDS].internal, arrived)
+            return await self._job(asked, scope[IDS].internal, intake)
 
-    async def _job(self, asked: F, request: RequestId, arrived: float) -> Job:
+    async def _job(self, asked: F, request: RequestId, intake: Intake) -> Job:
+        clock = asyncio.get_running_loop().time
+        tokenizing = clock()
         prompts = await self._dialect.prompts(asked, self._model)
+        intake = replace(intake, tokenize_s=clock() - tokenizing)
         ids = choice_ids(request, len(prompts))
-        choices = [await self._choice_job(index, asked, ids[index], prompt, arrived) for index, prompt in enumerate(prompts)]
+        choices = [await self._choice_job(index, asked, ids[index], prompt, intake) for index, prompt in enumerate(prompts)]
         name = asked.model or self._model.names[0]
         writer = self._dialect.writer(request, name, int(time.time()), num_choices=len(choices))
         return Job(choices, writer, bool(asked.stream), asked.wants_usage)
 
-    async def _choice_job(self, index: int, asked: F, request: RequestId, prompt: Prompt, arrived: float) -> ChoiceJob:
-        return ChoiceJob(index, await self._generator.accept(asked, prompt, request, arrived=arrived), prompt.echo)
+    async def _choice_job(self, index: int, asked: F, request: RequestId, prompt: Prompt, intake: Intake) -> ChoiceJob:
+        return ChoiceJob(index, await self._generator.accept(asked, prompt, request, intake=intake), prompt.echo)
 
     async def _whole(self, job: Job, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
         answered = await run_together([self._collect(one) for one in job.choices])
-        usage = total(usage for _, usage in answered)
-        body = job.writer.whole([choice for choice, _ in answered], usage)
-        record.outcome, record.usage = answered[0][0].finish, usage
-        await JSONResponse(body)(scope, receive, send)
+        answers = [answer for _, answer in answered]
+        record.outcome, record.usage = answers[0].finish, total(answer.usage for answer in answers)
+        body = job.writer.whole([choice for choice, _ in answered], record.usage)
+        await JSONResponse(body, headers={"server-timing": server_timing(answers[0].bill)})(scope, receive, send)
 
-    async def _collect(self, one: ChoiceJob) -> tuple[Choice, Usage]:
+    async def _collect(self, one: ChoiceJob) -> tuple[Choice, Answer]:
         texts = [one.echo]
 
         async def keep(pieces: Sequence[Piece]) -> None:
             texts.extend(piece.text for piece in pieces)
 
         answer = await self._generator.run(one.ask, keep)
-        return one.choice(answer, "".join([*texts, answer.rest])), answer.usage
+        return one.choice(answer, "".join([*texts, answer.rest])), answer
 
     async def _stream(self, job: Job, send: Send, record: RequestRecord) -> None:
         stream = EventStream(send)
@@ -134,7 +141,8 @@ class Completions(Generic[F]):
             await stream.end(error_event(error))
             return
         record.outcome, record.usage = answers[0].finish, total(answer.usage for answer in answers)
-        await stream.end((job.writer.usage(record.usage) if job.wants_usage else b"") + DONE)
+        timing = timing_comment(server_timing(answers[0].bill))
+        await stream.end(timing + (job.writer.usage(record.usage) if job.wants_usage else b"") + DONE)
 
     async def _stream_choice(self, one: ChoiceJob, writer: ReplyWriter, stream: EventStream) -> Answer:
         choice_stream = ChoiceStream(one.index, one.echo, writer, stream)

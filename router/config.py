@@ -7,6 +7,7 @@ from pydantic import Field
 
 from twostep.core.certificates import FrontTlsConfig, TlsConfig
 from twostep.core.config import config
+from twostep.core.otlp import TracingConfig
 from twostep.router.discovery.config import DiscoveryConfig
 from twostep.router.model_folder import is_fake
 
@@ -36,6 +37,8 @@ class RouterConfig:
     """Certificates with which routers and nodes prove that they belong together; without, nodes are called in plain text."""
     front_tls: FrontTlsConfig | None = None
     """The certificate that clients are shown at both front doors; without, they are served in plain text."""
+    tracing: TracingConfig | None = None
+    """Where spans of requests are sent; without, nobody is told of traces."""
     router_id: str = ""
     """This router's name towards nodes, by default the host's; a random part is added at every start."""
     host: str = "127.0.0.1"
@@ -49,6 +52,9 @@ class RouterConfig:
     """A node frees this router's requests after so long a silence. A heartbeat goes out every third of it."""
     node_lost_s: Seconds = 2.0
     """A decode node whose token stream cannot be opened again for so long is given up."""
+    hedge_after_s: Seconds = 1.0
+    """When a decode node says nothing to a reservation for so long, another one is asked as well; the first to grant it gets
+    the request. Taken from the same budget as new attempts."""
     request_timeout_s: Seconds = 600.0
     """Absolute deadline of a request, from its arrival to its last token."""
     client_send_s: Seconds = 30.0
@@ -77,6 +83,8 @@ class RouterConfig:
     """New attempts that are possible at once, and every minute, whatever that share is."""
     max_in_flight: Count = 1024
     """Requests served at once; one more is refused with 429."""
+    prefix_index_bytes: Count = 256 << 20
+    """Memory for what the router knows of the nodes' prefix caches, about; beyond that it forgets what it has known longest."""
     max_body_bytes: Count = 4 << 20
     """Largest request body; a larger one is refused with 413."""
     max_held_body_bytes: Count = 256 << 20

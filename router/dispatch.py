@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
-from twostep.core.request import Request
-from twostep.router.bill import Timeline
+from twostep.core.request import FinishReason, Request
+from twostep.router.bill import Intake, Timeline
 from twostep.router.config import RouterConfig
+from twostep.router.history import History, RequestStory, told
 from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
 from twostep.router.metrics import Metrics
@@ -21,13 +22,14 @@ from twostep.router.placement import Avoid, Placement, choose_pair
 from twostep.router.request_state import RequestState
 from twostep.router.retry_budget import RetryBudget
 from twostep.router.run import OnTokens, Outcome, Run
+from twostep.router.tracing import Tracing
 
 
 class Dispatch(Protocol):
     """What the front doors ask of the nodes behind it."""
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
-        """Serve the request; cancelling this ends it on every node. `arrived` is on the event loop's clock.
+    async def run(self, request: Request, on_tokens: OnTokens, *, intake: Intake, timeout_s: float) -> Outcome:
+        """Serve the request; cancelling this ends it on every node. `timeout_s` counts from its arrival.
 
         Raises ServingError.
         """
@@ -36,7 +38,17 @@ class Dispatch(Protocol):
 class Dispatcher:
     """The real one."""
 
-    def __init__(self, pool: NodePool, config: RouterConfig, metrics: Metrics, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        pool: NodePool,
+        config: RouterConfig,
+        metrics: Metrics,
+        clock: Clock = time.monotonic,
+        *,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._tracing = tracing
+        self.history = History()
         self._pool = pool
         self._config = config
         self._metrics = metrics
@@ -45,17 +57,38 @@ class Dispatcher:
         self._limits: set[asyncio.Timeout] = set()
         self._stopped: ServingError | None = None
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
-        deadline = arrived + timeout_s
+    async def run(self, request: Request, on_tokens: OnTokens, *, intake: Intake, timeout_s: float) -> Outcome:
         self._budget.note_request()
+        clock = asyncio.get_running_loop().time
+        story = self.history.begin(request, intake.client_id, age_s=clock() - intake.arrived)
+        with self._following(intake, story, lambda: clock() - intake.arrived) as traceparent, told(story):
+            outcome = await self._serve(request, on_tokens, intake, timeout_s, story, traceparent)
+            story.outcome, story.bill = outcome.finish or FinishReason.STOP, outcome.bill
+            return outcome
+
+    async def _serve(
+        self,
+        request: Request,
+        on_tokens: OnTokens,
+        intake: Intake,
+        timeout_s: float,
+        story: RequestStory,
+        traceparent: str,
+    ) -> Outcome:
+        deadline = intake.arrived + timeout_s
         inbox = Inbox(self._config.max_buffered_tokens)
         state = RequestState(request, max_attempts=self._config.max_attempts)
-        times = Timeline(arrived)
+        times = Timeline(intake)
         try:
             async with self._limit(deadline) as limit:
                 inbox.on_overflow(lambda: _end_now(limit))
-                async with Legs(self._pool, request, inbox, arrived=arrived, deadline=deadline) as legs:
-                    run = Run(request, state, legs, inbox, times, on_tokens, nodes=self, metrics=self._metrics)
+                async with Legs(self._pool, request, inbox, traceparent, arrived=intake.arrived, deadline=deadline) as legs:
+                    run = Run(
+                        *(request, state, legs, inbox, times, story, on_tokens),
+                        nodes=self,
+                        metrics=self._metrics,
+                        hedge_after_s=self._config.hedge_after_s,
+                    )
                     return await run.to_the_end()
         except TimeoutError as cause:
             if inbox.has_overflowed:
@@ -63,6 +96,15 @@ class Dispatcher:
             if self._stopped:
                 raise self._stopped from cause
             raise DeadlineExceeded(f"the request was not done after {timeout_s:g} s") from cause
+
+    @contextmanager
+    def _following(self, intake: Intake, story: RequestStory, elapsed_s: Callable[[], float]) -> Iterator[str]:
+        """Yield what the nodes are told of the request's trace, nothing where it has none."""
+        if self._tracing is None:
+            yield ""
+            return
+        with self._tracing.following(intake.traceparent, story, elapsed_s) as traced:
+            yield traced.header() if traced else ""
 
     def stop(self, reason: ServingError) -> None:
         """End every request with `reason`, on the nodes too, and each one that begins from now on."""

@@ -34,6 +34,13 @@ class ReserveFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReserveSlow:
+    """Some time has passed since D was asked for room."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class PrefillDone:
     attempt: int
     bill: PrefillBill
@@ -76,4 +83,5 @@ class NodeLost:
 
 
 StreamEvent = TokenArrived | DecodeEnded
-Event = ReserveQueued | Reserved | ReserveFailed | PrefillDone | PrefillFailed | StreamEvent | NodeLost
+AttemptEvent = ReserveQueued | Reserved | ReserveFailed | ReserveSlow | PrefillDone | PrefillFailed | StreamEvent
+Event = AttemptEvent | NodeLost

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from twostep.core.ids import RequestId
 from twostep.core.logging import about_request
 from twostep.core.request import FinishReason, Request
-from twostep.router.bill import Bill
+from twostep.router.bill import Bill, Intake
 from twostep.router.dispatch import Dispatch
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -38,12 +38,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is to be generated. `arrived` is on the event loop's clock; `timeout_s` counts from then."""
+    """What is to be generated. `timeout_s` counts from the request's arrival."""
 
     request: Request
     stops: tuple[str, ...]
     wants_bill: bool
-    arrived: float
+    intake: Intake
     timeout_s: float
 
 
@@ -70,20 +70,23 @@ class Generator:
         self._timeout_s = timeout_s
 
     async def accept(
-        self, fields: GenerationFields, prompt: Prompt, request: RequestId, *, arrived: float, timeout_s: float | None = None
+        self, fields: GenerationFields, prompt: Prompt, request: RequestId, *, intake: Intake, timeout_s: float | None = None
     ) -> Ask:
         """Return what `fields` ask for, as soon as it could be served; `timeout_s` is the client's own.
 
         Raises InvalidRequest, PromptTooLong, NoReadyNode.
         """
+        clock = asyncio.get_running_loop().time
+        waiting = clock()
         await self._until_served()
+        intake = replace(intake, queue_s=clock() - waiting)
         limits = self._model.limits()
         require_tokens(prompt.tokens, limits.vocab_size, prompt.field)
         eos_ids = self._model.tokenizer.eos_ids
         accepted = accept(fields, request, prompt.tokens, limits, eos_ids, field=prompt.field)
         self._metrics.arrived_tokens.observe(len(prompt.tokens))
         timeout_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
-        return Ask(accepted, fields.stop_strings, fields.bill, arrived, timeout_s)
+        return Ask(accepted, fields.stop_strings, fields.bill, intake, timeout_s)
 
     async def run(self, ask: Ask, on_pieces: OnPieces) -> Answer:
         """Serve one ask; cancelling this ends it on every node. Raises ServingError, and what `on_pieces` raises."""
@@ -94,7 +97,7 @@ class Generator:
             return not transcript.is_stopped
 
         with about_request(ask.request.id):
-            outcome = await self._dispatch.run(ask.request, on_tokens, arrived=ask.arrived, timeout_s=ask.timeout_s)
+            outcome = await self._dispatch.run(ask.request, on_tokens, intake=ask.intake, timeout_s=ask.timeout_s)
         answer = _answer(ask, transcript, outcome)
         self._count(answer)
         return answer
@@ -104,7 +107,7 @@ class Generator:
         self._metrics.prompt_tokens.inc(usage.prompt_tokens)
         self._metrics.cached_tokens.inc(usage.cached_tokens)
         self._metrics.completion_tokens.inc(usage.completion_tokens)
-        self._metrics.ttft.observe(bill.ttft)
+        self._metrics.observe_ttft(bill)
         if usage.completion_tokens > 1:
             self._metrics.tpot.observe(bill.per_token)
 

@@ -9,11 +9,12 @@ from typing import Any
 from twostep.core.errors import Cancelled, InvalidRequest
 from twostep.proto import serving_pb2 as pb
 from twostep.proto import serving_pb2_grpc
-from twostep.proto.rpc import Context
+from twostep.proto.rpc import Context, traceparent_of
 from twostep.router.admission import Admission
+from twostep.router.bill import Intake, server_timing
 from twostep.router.config import RouterConfig
 from twostep.router.generation import Answer, Ask, Generator, OnPieces, Prompt
-from twostep.router.grpc_call import ID_KEY, read_caller, read_ids
+from twostep.router.grpc_call import ID_KEY, TIMING_KEY, read_caller, read_ids
 from twostep.router.grpc_wire import chat_from_pb, delta_to_pb, fields_from_pb, finished_to_pb
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -79,14 +80,18 @@ class ServingService(serving_pb2_grpc.ServingServicer):
         if answer.rest:
             await self._write(context, delta_to_pb(answer.rest))
         await self._write(context, finished_to_pb(answer, with_bill=ask.wants_bill))
+        context.set_trailing_metadata(((TIMING_KEY, server_timing(answer.bill)),))
         return answer
 
     async def _accept(self, request: pb.GenerateRequest, ids: RequestIds, context: Context) -> Ask:
-        arrived, timeout_s = asyncio.get_running_loop().time(), context.time_remaining()
+        clock = asyncio.get_running_loop().time
+        arrived, timeout_s = clock(), context.time_remaining()
         fields = fields_from_pb(request)
         require_model(fields.model, self._model.names)
+        tokenizing = clock()
         prompt = await self._prompt(request)
-        return await self._generator.accept(fields, prompt, ids.internal, arrived=arrived, timeout_s=timeout_s)
+        intake = Intake(arrived, tokenize_s=clock() - tokenizing, client_id=ids.public, traceparent=traceparent_of(context))
+        return await self._generator.accept(fields, prompt, ids.internal, intake=intake, timeout_s=timeout_s)
 
     async def _prompt(self, request: pb.GenerateRequest | pb.TokenizeRequest) -> Prompt:
         match request.WhichOneof("input"):

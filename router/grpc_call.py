@@ -4,16 +4,16 @@ import re
 from collections.abc import Mapping
 
 from twostep.core.errors import InvalidRequest
+from twostep.core.spans import TRACE_KEY, TraceContext
 from twostep.proto.rpc import Context
 from twostep.router.request_record import CLIENT_ID, RequestIds, new_request_ids
 
 ID_KEY = "x-request-id"
+TIMING_KEY = "server-timing"
 TENANT_KEY = "twostep-tenant"
 PRIORITY_KEY = "twostep-priority"
-TRACE_KEY = "traceparent"
 
 PRIORITY = re.compile(r"-?[0-9]{1,9}")
-TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def read_ids(context: Context) -> RequestIds:
@@ -31,8 +31,8 @@ def read_caller(context: Context) -> Mapping[str, str]:
         caller["tenant"] = _matching(CLIENT_ID, TENANT_KEY, tenant, "up to 128 letters, digits and ._:/+=@-")
     if priority := given.get(PRIORITY_KEY):
         caller["priority"] = _matching(PRIORITY, PRIORITY_KEY, priority, "a whole number")
-    if TRACE.fullmatch(trace := given.get(TRACE_KEY, "")):
-        caller["traceparent"] = trace
+    if trace := TraceContext.parse(given.get(TRACE_KEY, "")):
+        caller["traceparent"] = trace.header()
     return caller
 
 

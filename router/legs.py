@@ -22,9 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class Legs:
-    """What the calls answer goes into `inbox`, in order with what comes from D's stream."""
+    """What the calls answer goes into `inbox`, in order with what comes from D's stream. The nodes are told `traceparent`."""
 
-    def __init__(self, pool: NodePool, request: Request, inbox: Inbox, *, arrived: float, deadline: float) -> None:
+    def __init__(
+        self, pool: NodePool, request: Request, inbox: Inbox, traceparent: str = "", *, arrived: float, deadline: float
+    ) -> None:
+        self._traceparent = traceparent
         self._pool = pool
         self._request = request
         self._inbox = inbox
@@ -64,6 +67,9 @@ class Legs:
         if ending := self._ending.pop(source, None):
             await ending
         request = replace(self._request, output_tokens=output_tokens)
+        if self._expected_at:
+            self._expected_at.remove(self._request.id)
+            self._expected_at = None
         node = self._admit(source, weight=len(request.tokens))
         self._start(source, self._prefill(node, attempt, placement, ticket, request))
 
@@ -122,7 +128,7 @@ class Legs:
             if node is None:
                 raise NodeUnavailable(f"{placement.decode.ref} has gone")
             source = placement.prefill.description if placement.prefill else None
-            async with aclosing(node.client.reserve(request, attempt, source, self._timing())) as events:
+            async with aclosing(node.client.reserve(request, attempt, source, self._timing(), self._traceparent)) as events:
                 async for event in events:
                     self._inbox.put(event)
                     if isinstance(event, Reserved):
@@ -140,7 +146,8 @@ class Legs:
         try:
             if node is None:
                 raise NodeUnavailable(f"{source} has gone")
-            bill = await node.client.prefill(request, ticket, placement.decode.description, self._timing())
+            bill = await node.client.prefill(request, ticket, placement.decode.description, self._timing(), self._traceparent)
+            node.note_outcome(None)
             self.leave(source)
             self._inbox.put(PrefillDone(attempt, bill))
         except ServingError as error:
@@ -149,7 +156,10 @@ class Legs:
             self._inbox.put(PrefillFailed(attempt, error))
 
     def _suspect(self, node: NodeConnection | None, ref: NodeRef, error: ServingError) -> None:
-        if node and isinstance(error, NodeUnreachable | NodeReplaced):
+        if node is None:
+            return
+        node.note_outcome(error)
+        if isinstance(error, NodeUnreachable | NodeReplaced):
             node.suspect(ref, error)
 
     def _doubt(self, placement: Placement, error: ServingError) -> None:

@@ -2,6 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from twostep.router.bill import TTFT_PARTS, Bill
+
+PART_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2)
@@ -21,6 +24,7 @@ class Metrics:
         self.bypass = self._counter("bypass", "Requests placed on a decode node alone", "reason")
         self.retries = self._counter("retries", "New attempts, by the node blamed and the error", "blame", "code")
         self.retries_refused = self._counter("retries_refused", "New attempts that the budget did not allow, by error", "code")
+        self.hedges = self._counter("hedges", "Reservations that got no answer in time: what was done about it", "what")
         self.ignored = self._counter("ignored_messages", "Messages of nodes that were not taken", "why")
         self.missing_bills = self._counter("missing_bills", "Answers that ended before the node's last word", "node")
         self.connections_ended = self._counter("connections_ended", "Connections ended because of their client", "why")
@@ -28,6 +32,14 @@ class Metrics:
         self.cached_tokens = self._counter("cached_prompt_tokens", "Prompt tokens that nobody had to compute")
         self.completion_tokens = self._counter("completion_tokens", "Tokens answered")
         self.ttft = self._histogram("time_to_first_token_seconds", "From a request's arrival to its first token", SECONDS)
+        parts = Histogram(
+            "twostep_router_ttft_part_seconds",
+            "The parts of the time to the first token: their sums add up to its sum",
+            ("part",),
+            buckets=PART_SECONDS,
+            registry=self.registry,
+        )
+        self._ttft_parts = {part: parts.labels(part) for part in TTFT_PARTS}
         self.tpot = self._histogram("time_per_output_token_seconds", "Mean over one answer, without its first", TOKEN_SECONDS)
         self.node_ready = self._gauge("node_ready", "Whether requests may be placed there", "address", "role")
         self.nodes = self._gauge("nodes", "Nodes that discovery names, or that still finish what they have", "role")
@@ -35,6 +47,11 @@ class Metrics:
             "discovery_stale_seconds", "For how long nobody could confirm which nodes there are; 0 while somebody can"
         )
         self.discovery_failures = self._gauge("discovery_failures", "Failed attempts to find out, since the router started")
+        self.certificate_end = self._gauge(
+            "certificate_end_timestamp_seconds",
+            "When a certificate ends: internal (shown to nodes) or front (to clients)",
+            "certificate",
+        )
         self.pairs = self._gauge(
             "pairs",
             "Prefill and decode nodes that know each other, by state; requests are placed on proven pairs only",
@@ -43,6 +60,15 @@ class Metrics:
         self.slowest_pair = self._gauge(
             "slowest_pair_bytes_per_second", "What the slowest proven pair's last probe moved; 0 without a proven pair"
         )
+        self.prefix_bytes = self._gauge("prefix_index_bytes", "Memory for what is known of prefix caches, about")
+        self.prefix_forgotten = self._gauge("prefix_index_forgotten", "Blocks at nodes given up because the index was full")
+        self.prefix_gaps = self._gauge("prefix_index_gaps", "How often a node had to tell anew what it holds")
+
+    def observe_ttft(self, bill: Bill) -> None:
+        """Count a time to the first token, and each of its parts."""
+        self.ttft.observe(bill.ttft)
+        for part, histogram in self._ttft_parts.items():
+            histogram.observe(getattr(bill, part))
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

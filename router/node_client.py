@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from twostep.core.bill import PrefillBill
+from twostep.core.block_news import BlockNews
 from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.fingerprint import Fingerprint
-from twostep.core.ids import RequestId, RouterId
+from twostep.core.ids import NodeRef, RequestId, RouterId
 from twostep.core.request import FinishReason, Request, Timing
 from twostep.core.ticket import Ticket
 from twostep.proto import node_pb2 as pb
 from twostep.proto.node_pb2_grpc import DecodeStub, NodeStub, PrefillStub
-from twostep.proto.rpc import Channel, open_channel, serving_errors
+from twostep.proto.rpc import Channel, open_channel, serving_errors, trace_metadata
 from twostep.proto.wire import (
+    block_news_from_pb,
     decode_bill_from_pb,
     error_from_pb,
     geometry_from_pb,
@@ -39,18 +41,37 @@ PEER_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A node's answer to a heartbeat: its status, and which listed requests it does not know."""
+    """A node's answer to a heartbeat: its status, which listed requests it does not know, and what its prefix cache holds.
+
+    `news` is None where the node was not asked for it, or cannot tell.
+    """
 
     status: NodeStatus
     unknown: frozenset[RequestId]
+    news: BlockNews | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far a node's prefix cache has been followed: the first event of this life of it that is still to be heard."""
+
+    node: NodeRef
+    next_event: int
+
+    def to_pb(self) -> pb.BlockCursor:
+        return pb.BlockCursor(incarnation=self.node.incarnation, next=self.next_event)
 
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """This router's requests on a node; nobody takes the tokens of those that are `held`."""
+    """This router's requests on a node; nobody takes the tokens of those that are `held`.
+
+    `followed` tells how much of its prefix cache is known; None: nothing of it is asked for.
+    """
 
     requests: frozenset[RequestId]
     held: frozenset[RequestId] = frozenset()
+    followed: Followed | None = None
 
 
 class NodeClient:
@@ -78,10 +99,12 @@ class NodeClient:
             lease_s=lease_s,
             live=sorted(living.requests),
             held=sorted(living.held),
+            blocks=living.followed.to_pb() if living.followed else None,
         )
         with _errors_of(self.address):
             reply = await self._node.Heartbeat(beat, timeout=timeout_s)
-        return Beat(_status(reply.status), frozenset(RequestId(request) for request in reply.unknown))
+            news = block_news_from_pb(reply.blocks) if reply.HasField("blocks") else None
+            return Beat(_status(reply.status), frozenset(RequestId(request) for request in reply.unknown), news)
 
     async def tell_peers(self, peers: Sequence[Peer], *, expires_s: float, timeout_s: float) -> None:
         told = [pb.Peer(node=node_to_pb(peer.ref), handoff_address=peer.handoff_address) for peer in peers]
@@ -95,7 +118,7 @@ class NodeClient:
         return bool(reply.known)
 
     async def reserve(
-        self, request: Request, attempt: int, prefill: NodeDescription | None, timing: Timing
+        self, request: Request, attempt: int, prefill: NodeDescription | None, timing: Timing, traceparent: str = ""
     ) -> AsyncGenerator[ReserveQueued | Reserved, None]:
         """Yield the request's places in D's queue, then the reservation. Closing the iterator dequeues it."""
         wanted = pb.ReserveRequest(
@@ -107,14 +130,16 @@ class NodeClient:
             **_source(prefill),
         )
         with _errors_of(self.address):
-            call = self._decode.Reserve(wanted, timeout=timing.remaining_s)
+            call = self._decode.Reserve(wanted, timeout=timing.remaining_s, **trace_metadata(traceparent))
             try:
                 async for event in call:
                     yield _reserve_event(attempt, event)
             finally:
                 call.cancel()
 
-    async def prefill(self, request: Request, ticket: Ticket, destination: NodeDescription, timing: Timing) -> PrefillBill:
+    async def prefill(
+        self, request: Request, ticket: Ticket, destination: NodeDescription, timing: Timing, traceparent: str = ""
+    ) -> PrefillBill:
         """Return P's bill when its leg has ended well."""
         wanted = pb.PrefillRequest(
             router=self._router,
@@ -124,7 +149,7 @@ class NodeClient:
             age_s=timing.age_s,
         )
         with _errors_of(self.address):
-            reply = await self._prefill.Prefill(wanted, timeout=timing.remaining_s)
+            reply = await self._prefill.Prefill(wanted, timeout=timing.remaining_s, **trace_metadata(traceparent))
         return prefill_bill_from_pb(reply.bill)
 
     async def tokens(self) -> AsyncGenerator[list[StreamEvent], None]:

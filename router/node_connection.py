@@ -6,15 +6,19 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
+from twostep.core.block_hash import HASH_BLOCK_TOKENS
 from twostep.core.clock import Clock
 from twostep.core.errors import NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.member import Member, Role
-from twostep.router.events import NodeLost, StreamEvent
+from twostep.router.events import DecodeEnded, NodeLost, StreamEvent
 from twostep.router.inbox import Inbox
-from twostep.router.node_client import Beat, Living, NodeClient
+from twostep.router.node_client import Beat, Followed, Living, NodeClient
+from twostep.router.node_health import NodeHealth
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
+from twostep.router.prefix_index import PrefixIndex
+from twostep.router.prompt_hashes import Naming
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ class NodeConnection:
         member: Member,
         config: RouterConfig,
         peers: Callable[[], list[Peer]],
+        prefixes: PrefixIndex,
         *,
         clock: Clock,
         on_change: Callable[[], None],
@@ -58,6 +63,7 @@ class NodeConnection:
         self._may_end = asyncio.Event()
         self._config = config
         self._peers = peers
+        self._prefixes = prefixes
         self._clock = clock
         self._on_change = on_change
         self._on_met = on_met
@@ -71,6 +77,9 @@ class NodeConnection:
         """Since when the node has not known a request that it should know."""
         self._told: tuple[list[Peer], float] = ([], float("-inf"))
         self._last_beat = clock()
+        self._health = NodeHealth(clock)
+        self._sickness = ""
+        """Why its health forbids to place anything here now."""
         self._stream_broken_at: float | None = clock()
 
     @property
@@ -80,7 +89,7 @@ class NodeConnection:
     @property
     def trouble(self) -> str:
         """Why no requests may be placed here now; empty when they may."""
-        return self._retired or self._trouble
+        return self._retired or self._trouble or self._sickness
 
     @property
     def is_ready(self) -> bool:
@@ -110,6 +119,8 @@ class NodeConnection:
         self.remove(request)
         self._requests[request] = LiveRequest(inbox, weight)
         self._load += weight
+        self._health.begin()
+        self._look_at_health()
 
     def remove(self, request: RequestId) -> None:
         """The request no longer lives here, nor is it expected."""
@@ -143,6 +154,8 @@ class NodeConnection:
                 self._may_end.clear()
             for task in work:
                 task.cancel()
+            if self.description:
+                self._prefixes.drop(self.description.ref)
 
     async def _keep_beating(self) -> None:
         while True:
@@ -170,9 +183,11 @@ class NodeConnection:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         self._sequence += 1
         live, own_load = self.live, self._own_load()
-        told = Living(live, frozenset(request for request, one in self._requests.items() if one.inbox.is_behind))
+        held = frozenset(request for request, one in self._requests.items() if one.inbox.is_behind)
+        told = Living(live, held, self._followed())
         beat = await self.client.heartbeat(self._sequence, told, lease_s=self._config.lease_s, timeout_s=timeout_s)
         self._hear(beat, live)
+        self._hear_news(beat)
         # What other routers have placed here. Our own part is counted by ourselves: a heartbeat's figure is soon too old.
         self._foreign_load = max(0, self._reported_load(beat.status) - max(own_load, self._own_load()))
         if self.description is None or beat.status.ref != self.description.ref:
@@ -186,7 +201,9 @@ class NodeConnection:
         if self.member.id and self.member.id != description.ref.id:
             raise NodeUnavailable(f"{self.client.address} is {description.ref.id}, expected {self.member.id}")
         if self.description and self.description.ref != description.ref:
+            self._prefixes.drop(self.description.ref)
             self._lose(f"it has been replaced by {description.ref}")
+            self._health = NodeHealth(self._clock)
             self._told = ([], float("-inf"))
         is_new = self.description is None or self.description.ref != description.ref
         self.description = description
@@ -205,6 +222,20 @@ class NodeConnection:
         for request in [request for request, since in self._unknown.items() if now - since >= self._config.heartbeat_s / 2]:
             error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
             self._requests[request].inbox.put(NodeLost(beat.status.ref, error))
+
+    def _followed(self) -> Followed | None:
+        ref = self.description.ref if self.description else None
+        return Followed(ref, self._prefixes.next_event(ref)) if ref else None
+
+    def _hear_news(self, beat: Beat) -> None:
+        """Take up what the node's prefix cache holds now; what a life of it tells that is not known yet can wait."""
+        known, ref = self.description, beat.status.ref
+        if known is None or beat.news is None or known.ref != ref or not known.is_ready:
+            return
+        self._prefixes.meet(ref, _naming(known))
+        if not self._prefixes.hear(ref, beat.news):
+            log.warning("events of a prefix cache are missing", extra={"node": str(ref), "first": beat.news.first})
+            self.wake()
 
     def _miss(self, error: ServingError) -> None:
         self._note_trouble(error.message)
@@ -246,6 +277,8 @@ class NodeConnection:
 
     def _deliver(self, events: Sequence[StreamEvent]) -> None:
         for event in events:
+            if isinstance(event, DecodeEnded):
+                self.note_outcome(event.error)
             if known := self._requests.get(event.request):
                 known.inbox.put(event)
 
@@ -275,13 +308,28 @@ class NodeConnection:
             self._note_trouble("its token stream is not open")
         else:
             self._note_trouble("")
+        self._look_at_health()
+
+    def note_outcome(self, error: ServingError | None) -> None:
+        """A request has ended here: well, or with `error`."""
+        self._health.note(error)
+        self._look_at_health()
+
+    def _look_at_health(self) -> None:
+        was_sick, self._sickness = bool(self._sickness), self._health.trouble
+        if was_sick != bool(self._sickness):
+            log.info("node rests" if self._sickness else "node may be used", extra=self._about(self._sickness))
+            self._on_change()
 
     def _note_trouble(self, trouble: str) -> None:
         has_turned = bool(trouble) != bool(self._trouble)
         self._trouble = trouble
         if has_turned:
-            log.info("node not ready" if trouble else "node ready", extra={"node": self.client.address, "reason": trouble})
+            log.info("node not ready" if trouble else "node ready", extra=self._about(trouble))
             self._on_change()
+
+    def _about(self, reason: str) -> dict[str, str]:
+        return {"node": self.client.address, "reason": reason}
 
     def _proven(self) -> frozenset[NodeRef]:
         peers = self.status.peers if self.status else {}
@@ -303,6 +351,13 @@ class NodeConnection:
         """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""
         if self.description and self.description.ref == ref:
             self._note_trouble(error.message)
+
+
+def _naming(node: NodeDescription) -> Naming:
+    size = node.geometry.block_tokens
+    if size <= 0 or size % HASH_BLOCK_TOKENS:
+        raise NodeUnavailable(f"{node.ref} has blocks of {size} tokens, expected a multiple of {HASH_BLOCK_TOKENS}")
+    return Naming.of(node.fingerprint, node.geometry)
 
 
 def _log_lost_pairs(before: NodeStatus | None, now: NodeStatus) -> None:

@@ -20,6 +20,7 @@ from twostep.router.node_connection import NodeConnection
 from twostep.router.node_view import NodeDescription, Peer, PeerState
 from twostep.router.peering import Peering
 from twostep.router.placement import Pool
+from twostep.router.prefix_index import PrefixIndex
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class NodePool:
         new_client: Callable[[str, RouterId], NodeClient] | None = None,
     ) -> None:
         self.discovery = discovery
+        self.prefixes = PrefixIndex(config.prefix_index_bytes)
         self._config = config
         self._clock = clock
         self._new_client = new_client or _client_factory(config)
@@ -105,6 +107,7 @@ class NodePool:
             member,
             self._config,
             lambda: self._peers_of(member),
+            self.prefixes,
             clock=self._clock,
             on_change=self._changed.set,
             on_met=lambda: self._introduce(member),

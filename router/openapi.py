@@ -29,7 +29,7 @@ REQUESTS: Mapping[Shape, Neutral] = {
 REPLIES: Sequence[Shape] = (
     *(shapes.ErrorReply, shapes.ChatReply, shapes.ChatChunk, shapes.CompletionReply, shapes.CompletionChunk),
     *(shapes.TokenizeReply, shapes.DetokenizeReply, shapes.ModelList, shapes.ModelCard),
-    *(shapes.HealthReply, shapes.ReadyReply, shapes.VersionReply),
+    *(shapes.HealthReply, shapes.ReadyReply, shapes.VersionReply, shapes.ExplanationReply),
 )
 
 ANYWHERE = (400, 408, 431, 500)
@@ -43,6 +43,7 @@ REQUEST_ID = {
     "description": "The client's own name for the request; one that is not up to 128 letters, digits and ._:/+=@- is replaced",
     "schema": {"type": "string"},
 }
+IN_PATH = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 REQUEST_NAME = {"description": "The request's name, the client's own or a minted one", "schema": {"type": "string"}}
 RETRY_AFTER = {"description": "After how many seconds to come back", "schema": {"type": "string"}}
 
@@ -72,7 +73,11 @@ def _paths() -> Json:
         "/v1/models": _page("The models that are served", {200: shapes.ModelList}),
         "/v1/models/{name}": {
             **_page("One model", {200: shapes.ModelCard, 404: shapes.ErrorReply}),
-            "parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "parameters": [IN_PATH],
+        },
+        "/requests/{name}": {
+            **_page("Why a request was served as it was", {200: shapes.ExplanationReply, 404: shapes.ErrorReply}),
+            "parameters": [IN_PATH],
         },
         "/health": _page("Whether the process lives", {200: shapes.HealthReply}),
         "/ready": _page("Whether requests can be served, and by which nodes", {200: shapes.ReadyReply, 503: shapes.ReadyReply}),

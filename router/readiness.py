@@ -69,6 +69,10 @@ class Readiness:
             metrics.nodes.labels(role).set(sum(node.role == role for node in self._pool.nodes))
         metrics.discovery_stale.set(self._pool.discovery.freshness.stale_s)
         metrics.discovery_failures.set(self._pool.discovery.freshness.num_failures)
+        prefixes = self._pool.prefixes
+        metrics.prefix_bytes.set(prefixes.num_bytes)
+        metrics.prefix_forgotten.set(prefixes.num_forgotten)
+        metrics.prefix_gaps.set(prefixes.num_gaps)
         for node in self._pool.nodes:
             metrics.node_ready.labels(node.client.address, node.role).set(node.is_ready)
         pairs = Counter(state for node in self._pool.nodes if node.role == "prefill" for state in _peer_states(node))

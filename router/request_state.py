@@ -13,6 +13,7 @@ from twostep.core.ids import NodeRef
 from twostep.core.request import FinishReason, Request
 from twostep.core.ticket import Ticket
 from twostep.router.events import (
+    AttemptEvent,
     DecodeEnded,
     Event,
     NodeLost,
@@ -21,6 +22,7 @@ from twostep.router.events import (
     Reserved,
     ReserveFailed,
     ReserveQueued,
+    ReserveSlow,
     TokenArrived,
 )
 from twostep.router.placement import Placement
@@ -70,11 +72,16 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Hedge:
+    """D says nothing: ask another one as well."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     error: ServingError
 
 
-Decision = Wait | StartPrefill | Accept | Finish | Retry | Fail
+Decision = Wait | StartPrefill | Accept | Finish | Retry | Hedge | Fail
 WAIT = Wait()
 
 
@@ -86,6 +93,10 @@ class RequestState:
         self._max_attempts = max_attempts
         self._phase = Phase.RESERVING
         self._placement: Placement | None = None
+        self._last_attempt = 0
+        self._spare: tuple[int, Placement] | None = None
+        """The attempt that hedges the current one while both are asked for room, and where it was placed."""
+        self._has_heard = False
         self.attempt = 0
         self.tokens: list[int] = []
         self.avoid: set[NodeRef] = set()
@@ -95,6 +106,8 @@ class RequestState:
         self.decode_bill: DecodeBill | None = None
         self.owed: set[NodeRef] = set()
         """Nodes that work on the current attempt and have not said their last word about it."""
+        self.losers: list[Placement] = []
+        """Attempts that are not needed any more, for their reader to end."""
 
     @property
     def placement(self) -> Placement:
@@ -108,27 +121,37 @@ class RequestState:
         return self._request.stop.finish_reason(self.tokens[-1], len(self.tokens) - 1) if self.tokens else None
 
     def begin_attempt(self, placement: Placement) -> None:
-        self._placement = placement
-        self._phase = Phase.RESERVING
-        self.attempt += 1
-        self.decode_cached_tokens = 0
-        self.prefill_bill = self.decode_bill = None
-        self.owed = {placement.decode.ref}
+        self._drop_spare()
+        self._last_attempt += 1
+        self._take_up(self._last_attempt, placement)
+
+    def hedge(self, placement: Placement) -> int:
+        """Have another attempt beside the current one until either gets room. Returns its number."""
+        self._last_attempt += 1
+        self._spare = (self._last_attempt, placement)
+        return self._last_attempt
 
     def on(self, event: Event) -> Decision:
         """Return what follows from `event`."""
+        if isinstance(event, NodeLost):
+            return self._on_node_lost(event)
+        if self._spare and event.attempt == self._spare[0]:
+            return self._on_spare(event)
+        return self._on_current(event) if event.attempt == self.attempt else Wait(ignored="old_attempt")
+
+    def _on_current(self, event: AttemptEvent) -> Decision:
         match event:
-            case NodeLost():
-                return self._on_node_lost(event)
-            case _ if event.attempt != self.attempt:
-                return Wait(ignored="old_attempt")
             case ReserveQueued():
+                self._has_heard = True
                 return WAIT
+            case ReserveSlow():
+                may_hedge = self._phase is Phase.RESERVING and not self._has_heard and self._spare is None
+                return Hedge() if may_hedge else WAIT
             case Reserved():
                 return self._on_reserved(event)
             case ReserveFailed(error=error):
                 self.owed.discard(self.placement.decode.ref)
-                return self._failed(error, Blame.DECODE)
+                return self._failed_unless_hedged(error)
             case PrefillDone(bill=bill):
                 self._prefill_has_ended()
                 self.prefill_bill = bill
@@ -140,7 +163,47 @@ class RequestState:
             case DecodeEnded():
                 return self._on_decode_ended(event)
 
+    def _take_up(self, attempt: int, placement: Placement) -> None:
+        self._placement = placement
+        self._phase = Phase.RESERVING
+        self._has_heard = False
+        self.attempt = attempt
+        self.decode_cached_tokens = 0
+        self.prefill_bill = self.decode_bill = None
+        self.owed = {placement.decode.ref}
+
+    def _drop_spare(self) -> None:
+        if self._spare:
+            self.losers.append(self._spare[1])
+            self._spare = None
+
+    def _promote_spare(self) -> None:
+        assert self._spare
+        (attempt, placement), self._spare = self._spare, None
+        self._take_up(attempt, placement)
+
+    def _on_spare(self, event: AttemptEvent) -> Decision:
+        match event:
+            case ReserveFailed():
+                self._spare = None
+                return Wait(ignored="hedge_failed")
+            case Reserved() | TokenArrived() | DecodeEnded():
+                self.losers.append(self.placement)
+                self._promote_spare()
+                return self.on(event)
+            case _:
+                return WAIT
+
+    def _failed_unless_hedged(self, error: ServingError) -> Decision:
+        """D has no room, or is gone; another one may have been asked already."""
+        if self._spare is None:
+            return self._failed(error, Blame.DECODE)
+        self._remember(error, Blame.DECODE)
+        self._promote_spare()
+        return Wait(ignored="hedged_failure")
+
     def _on_reserved(self, event: Reserved) -> Decision:
+        self._drop_spare()
         self.decode_cached_tokens = event.cached_tokens
         if self._phase is not Phase.RESERVING:
             return WAIT  # D alone: its first token can overtake the answer to Reserve
@@ -167,6 +230,7 @@ class RequestState:
             return Wait(ignored="token_after_the_end")
         if event.index > len(self.tokens):
             return self._tokens_missing(event.index)
+        self._drop_spare()
         self._phase = Phase.DECODING
         self.tokens.append(event.token)
         return Accept(event.token)
@@ -187,7 +251,10 @@ class RequestState:
     def _on_node_lost(self, event: NodeLost) -> Decision:
         self.owed.discard(event.node)
         if event.node == self.placement.decode.ref:
-            return self._failed(event.error, Blame.DECODE)
+            return self._failed_unless_hedged(event.error)
+        if self._spare and event.node == self._spare[1].decode.ref:
+            self._spare = None
+            return Wait(ignored="hedge_failed")
         prefill = self.placement.prefill
         if prefill is None or event.node != prefill.ref or self._phase is Phase.DECODING:
             return Wait(ignored="lost_node_not_needed")

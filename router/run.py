@@ -3,19 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded, ServingError
 from twostep.core.ids import NodeRef
 from twostep.core.request import FinishReason, Request
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
-from twostep.router.events import Event, Reserved
+from twostep.router.events import Event, Reserved, ReserveSlow
+from twostep.router.history import RequestStory
 from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
 from twostep.router.metrics import Metrics
 from twostep.router.placement import Avoid, Placement
-from twostep.router.request_state import Accept, Blame, Fail, Finish, RequestState, Retry, StartPrefill, Wait
+from twostep.router.request_state import Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
 
 log = logging.getLogger(__name__)
 
@@ -60,30 +61,41 @@ class Run:
         legs: Legs,
         inbox: Inbox,
         times: Timeline,
+        story: RequestStory,
         on_tokens: OnTokens,
         *,
         nodes: Nodes,
         metrics: Metrics,
+        hedge_after_s: float,
     ) -> None:
+        self._hedge_after_s = hedge_after_s
         self._request = request
         self._state = state
         self._legs = legs
         self._inbox = inbox
         self._times = times
+        self._story = story
         self._nodes = nodes
         self._metrics = metrics
         self._on_tokens = on_tokens
         self._fresh: list[int] = []
         self._finish: FinishReason | None = None
         self._is_satisfied = False
+        self._hedging: asyncio.TimerHandle | None = None
 
     async def to_the_end(self) -> Outcome:
         """Serve the request. Raises ServingError when it fails for good."""
-        await self._begin(self._nodes.place(None, self._avoid()))
-        while self._finish is None and not self._is_satisfied:
-            for event in await self._inbox.take():
-                await self._react(event)
-            await self._flush_tokens()
+        placing = self._now()
+        placement = self._nodes.place(None, self._avoid())
+        self._times.place_s = self._now() - placing
+        try:
+            await self._begin(placement)
+            while self._finish is None and not self._is_satisfied:
+                for event in await self._inbox.take():
+                    await self._react(event)
+                await self._flush_tokens()
+        finally:
+            self._stop_hedging()
         if self._is_satisfied:
             self._stop_decoding()
         await self._await_last_words()
@@ -91,6 +103,7 @@ class Run:
 
     async def _react(self, event: Event) -> None:
         decision = self._state.on(event)
+        self._end_losers()
         match decision:
             case Wait(ignored=why):
                 self._note(event, why)
@@ -103,6 +116,8 @@ class Run:
                 await self._legs.prefill(self._state.attempt, self._state.placement, ticket, tuple(self._state.tokens))
             case Finish(reason=reason):
                 self._finish = reason
+            case Hedge():
+                await self._hedge()
             case Retry() | Fail():
                 await self._flush_tokens()
                 await self._retry_or_raise(decision)
@@ -111,6 +126,8 @@ class Run:
         fresh, self._fresh = self._fresh, []
         if fresh and not self._is_satisfied:
             self._is_satisfied = not await self._on_tokens(fresh)
+            if self._times.first_written is None:
+                self._times.first_written = self._now()
 
     async def _retry_or_raise(self, decision: Retry | Fail) -> None:
         if self._is_satisfied:
@@ -127,10 +144,45 @@ class Run:
 
     async def _begin(self, placement: Placement) -> None:
         self._state.begin_attempt(placement)
+        self._end_losers()
+        self._story.begin_attempt(placement, len(self._state.tokens))
         if placement.bypass:
             self._metrics.bypass.labels(placement.bypass).inc()
         self._times.begin_attempt(self._now())
+        self._stop_hedging()
+        slow = ReserveSlow(self._state.attempt)
+        self._hedging = asyncio.get_running_loop().call_later(self._hedge_after_s, self._inbox.put, slow)
         await self._legs.reserve(self._state.attempt, placement, tuple(self._state.tokens))
+
+    async def _hedge(self) -> None:
+        """Ask another decode node for room as well, where there is one and the router's budget allows it."""
+        silent = self._state.placement.decode.ref
+        avoid = replace(self._avoid(), nodes=self._avoid().nodes | {silent})
+        try:
+            placement = self._nodes.place(None, avoid)
+        except NoReadyNode:
+            self._metrics.hedges.labels("no_other_node").inc()
+            return
+        if placement.decode.ref == silent:
+            self._metrics.hedges.labels("no_other_node").inc()
+        elif not self._nodes.may_retry(NodeUnavailable(f"{silent} says nothing to a reservation")):
+            self._metrics.hedges.labels("refused").inc()
+        else:
+            self._metrics.hedges.labels("asked").inc()
+            log.info("another node is asked as well", extra={"request": self._request.id, "silent": str(silent)})
+            self._story.begin_attempt(placement, len(self._state.tokens))
+            await self._legs.reserve(self._state.hedge(placement), placement, tuple(self._state.tokens))
+
+    def _end_losers(self) -> None:
+        """End the attempts of which another one was faster."""
+        while self._state.losers:
+            loser = self._state.losers.pop()
+            self._story.fail_attempt("another node was faster", loser)
+            self._legs.end(loser.decode.ref, "another node was faster")
+
+    def _stop_hedging(self) -> None:
+        if self._hedging:
+            self._hedging.cancel()
 
     async def _recover(self, retry: Retry) -> None:
         """Start a new attempt from the accepted tokens.
@@ -141,6 +193,7 @@ class Run:
             self._metrics.retries_refused.labels(retry.error.code).inc()
             raise retry.error
         failed = self._state.placement
+        self._story.fail_attempt(retry.error.message)
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
         if isinstance(retry.error, FingerprintMismatch) and failed.prefill:

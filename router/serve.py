@@ -1,12 +1,14 @@
 """Puts the router together and runs it: tokenizer, nodes, front doors, in that order."""
 
 import asyncio
+import socket
 import time
 
 from starlette.types import ASGIApp
 
-from twostep.core.certificates import CertificateFiles
+from twostep.core.certificates import CertificateFiles, files_of
 from twostep.core.errors import NodeUnavailable
+from twostep.core.otlp import exporting
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
@@ -30,6 +32,7 @@ from twostep.router.readiness import Readiness
 from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenization import Tokenization
 from twostep.router.tokenizer import load_tokenizer
+from twostep.router.tracing import Tracing
 from twostep.router.waking import Waking
 
 
@@ -40,9 +43,16 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
     front = config.front_tls
     certificate = CertificateFiles(front.certificate, front.key) if front else None
     metrics = Metrics()
+    for name, files in (("front", certificate), ("internal", files_of(config.tls) if config.tls else None)):
+        if files:
+            metrics.certificate_end.labels(name).set_function(files.ends_at)
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
-    with listen(config.host, config.port) as listener:
+    with (
+        listen(config.host, config.port) as listener,
+        exporting(config.tracing, "twostep.router", config.router_id or socket.gethostname()) as spans,
+    ):
+        tracing = Tracing(spans, config.tracing.share) if config.tracing and spans else None
         async with (
             open_renderer(config.model, config.chat_template) as renderer,
             awake_clock() as clock,
@@ -50,13 +60,14 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
         ):
             readiness = Readiness(pool, config)
             model = ServedModel(_names(config), config.model, tokenizer, renderer, readiness.limits)
-            dispatcher = Dispatcher(pool, config, metrics)
+            dispatcher = Dispatcher(pool, config, metrics, tracing=tracing)
             waking = Waking(pool, readiness, metrics, wait_s=config.node_wait_s)
             generator = Generator(
                 model, dispatcher, metrics, timeout_s=config.request_timeout_s, until_served=waking.until_served
             )
             posted = endpoints(model, generator, admission, metrics, config)
-            app = build_app(posted, Pages(model, readiness, metrics, started=started), config.cors_origins)
+            pages = Pages(model, readiness, metrics, dispatcher.history, started=started)
+            app = build_app(posted, pages, config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
             async with grpc_door(config, service, readiness, certificate) as door, asyncio.TaskGroup() as doors:
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)

@@ -3,11 +3,14 @@
 import itertools
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import torch
 
+from twostep.benchmarks.cpu_rows.mixed_load import CALM_STEPS, LONGEST, Latencies, MixedLoad, times_between
 from twostep.cli.model_store.catalogue import find_model
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
@@ -24,8 +27,8 @@ GEMM_SHAPE = 512, 576, 3072
 
 
 class OneEngine:
-    def __init__(self) -> None:
-        config = EngineConfig(kv_bytes=1 << 30, num_threads=NUM_THREADS)
+    def __init__(self, **knobs: Any) -> None:
+        config = EngineConfig(kv_bytes=1 << 30, num_threads=NUM_THREADS, **knobs)
         self._engine = Engine(build_runner(find_model("smollm2"), config), config, clock=time.perf_counter)
         self._names = itertools.count()
         self._draw = Random(0)
@@ -49,6 +52,37 @@ class OneEngine:
         for request in requests:
             self._engine.release(request)
         return took_s
+
+    def mixed(self, load: MixedLoad) -> Latencies:
+        """Let the streams run, and put the prompts to the engine one after the other."""
+        moments: defaultdict[RequestId, list[float]] = defaultdict(list)
+        streams = [self._put(prompt, LONGEST) for prompt in load.streams]
+        while not all(moments[stream] for stream in streams):
+            self._step(moments)
+        started, ttft_s = time.perf_counter(), []
+        for prompt in load.prompts:
+            for _ in range(CALM_STEPS):
+                self._step(moments)
+            ttft_s.append(self._answer_s(prompt, moments))
+        for stream in streams:
+            self._engine.release(stream)
+        return Latencies([one for stream in streams for one in times_between(moments[stream], started)], ttft_s)
+
+    def _answer_s(self, prompt: Sequence[int], moments: defaultdict[RequestId, list[float]]) -> float:
+        """Step until the prompt has its first token; return how long it took."""
+        sent, request = time.perf_counter(), self._put(prompt, 1)
+        while not moments[request]:
+            self._step(moments)
+        self._engine.release(request)
+        return moments[request][0] - sent
+
+    def _step(self, moments: defaultdict[RequestId, list[float]]) -> None:
+        """Step and note when each request's token came."""
+        result = self._engine.step()
+        assert result is not None
+        now = time.perf_counter()
+        for event in result.events:
+            moments[event.request].append(now)
 
     def _put(self, prompt: Sequence[int], num_tokens: int) -> RequestId:
         name = RequestId(str(next(self._names)))

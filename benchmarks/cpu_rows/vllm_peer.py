@@ -5,8 +5,11 @@ import json
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from twostep.benchmarks.cpu_rows.mixed_load import CALM_STEPS, LONGEST, Latencies, MixedLoad
 from twostep.benchmarks.cpu_rows.one_engine import NUM_THREADS
 from twostep.cli.model_store.catalogue import find_model
 
@@ -15,7 +18,7 @@ PROGRAM = Path(__file__).parent / "vllm_program.py"
 ANSWER_LIMIT_S = 400.0
 """The first answer waits for vLLM to start and to compile."""
 LINE_BYTES = 1 << 20
-TOOK = "took "
+ANSWER = "answer "
 
 
 class VllmPeer:
@@ -24,19 +27,30 @@ class VllmPeer:
 
     async def generate_s(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
         """Return how long it takes to generate `num_tokens` for each of `prompts`. Raises ConnectionError when it has ended."""
+        took_s: float = await self._ask(prompts=prompts, num_tokens=num_tokens)
+        return took_s
+
+    async def mixed(self, load: MixedLoad) -> Latencies:
+        """Let the streams run, and put the prompts to vLLM one after the other. Raises ConnectionError when it has ended."""
+        return Latencies(**await self._ask(**asdict(load), calm_steps=CALM_STEPS, longest=LONGEST))
+
+    async def _ask(self, **asked: Any) -> Any:
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps({"prompts": prompts, "num_tokens": num_tokens}).encode() + b"\n")
+        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         async with asyncio.timeout(ANSWER_LIMIT_S):
             while line := (await self._process.stdout.readline()).decode():
-                if line.startswith(TOOK):
-                    return float(line.removeprefix(TOOK))
+                if line.startswith(ANSWER):
+                    return json.loads(line.removeprefix(ANSWER))
         raise ConnectionError("vLLM has ended")
 
 
 @asynccontextmanager
-async def vllm_peer() -> AsyncIterator[VllmPeer | None]:
-    """Start vLLM and have it answer once; None where the environment names no interpreter."""
+async def vllm_peer(token_budget: int | None = None) -> AsyncIterator[VllmPeer | None]:
+    """Start vLLM and have it answer once; None where the environment names no interpreter.
+
+    `token_budget` is what a step may compute, prefill in chunks; unset: what vLLM takes by itself.
+    """
     python = os.environ.get(VARIABLE)
     if not python:
         yield None
@@ -44,7 +58,7 @@ async def vllm_peer() -> AsyncIterator[VllmPeer | None]:
     process = await asyncio.create_subprocess_exec(
         python,
         str(PROGRAM),
-        json.dumps({"model": str(find_model("smollm2"))}),
+        json.dumps({"model": str(find_model("smollm2")), "token_budget": token_budget}),
         env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | _settings(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -14,9 +14,12 @@ SIMULATED = "orphaned blocks after 10,000 simulated faults"
 
 
 async def measure(effort: Effort) -> Outcomes:
-    num_seeds = _seeds_with(effort.pick(10_000, 200))
+    num_faults = effort.pick(10_000, 500)
+    num_seeds = _seeds_with(num_faults)
     report = await asyncio.to_thread(lambda: storm(range(num_seeds), jobs=len(os.sched_getaffinity(0)), tell=_say_nothing))
-    note = f"{num_seeds} seeds, {report.num_events} events; a seed in which anything is held at the end fails"
+    note = (
+        f"{num_faults} faults, {num_seeds} seeds, {report.num_events} events; a seed in which anything is held at the end fails"
+    )
     failed = len(report.failures)
     # The simulator tells of the first invariant that a seed breaks, not how many blocks: each counts as one.
     return {SIMULATED: Measured((float(failed),), num_failed=failed, note=note)}

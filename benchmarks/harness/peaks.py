@@ -1,7 +1,8 @@
 """Measures what this machine can do at most, in the same run as what is compared with it. The best of several tries."""
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -34,6 +35,12 @@ def gemm_peaks() -> dict[str, float]:
         with _threads(num_threads):
             peaks[f"bf16 GEMM TFLOP/s, {num_threads} thread"] = 2 * GEMM_SIZE**3 / 1e12 / _shortest_s(lambda: left @ right)
     return peaks
+
+
+async def json_peaks(_: Effort) -> Mapping[str, float]:
+    """Return how fast one thread reads JSON like that of the Kubernetes API."""
+    text = json.dumps([{"addresses": ["10.0.0.1"], "conditions": {"ready": True}, "zone": "a", "nodeName": "m"}] * 10_000)
+    return {"JSON read MB/s, 1 thread": len(text) / 1e6 / _shortest_s(lambda: json.loads(text))}
 
 
 def _thread_counts() -> list[int]:

@@ -25,7 +25,7 @@ def check_cluster(http: httpx.Client) -> Iterator[Finding]:
         yield _discovery(report["discovery"])
         yield from (_node(node) for node in report["nodes"])
         yield from _pairs(report)
-        yield _answer(http)
+        yield _answer(http, has_prefill=any(node["role"] == "prefill" for node in report["nodes"]))
     except (httpx.TransportError, ValueError, LookupError) as error:
         advice = "is it running, and is this its address? kubectl get pods, kubectl logs"
         yield Finding("router", f"{http.base_url} does not answer as a router does: {error}", advice)
@@ -66,13 +66,17 @@ def _pairs(report: Report) -> Iterator[Finding]:
         if node["role"] == "prefill":
             for peer, state in node["peers"].items():
                 if not state.startswith("proven"):
-                    subject = f"{node['node']} to {peer}: {state}"
-                    yield Finding(
-                        "pair", subject, "UCX has to get through: UCX_NET_DEVICES, NetworkPolicies, the fabric's partition"
-                    )
+                    yield Finding("pair", f"{node['node']} to {peer}: {state}", _advice_on(state))
 
 
-def _answer(http: httpx.Client) -> Finding:
+def _advice_on(state: str) -> str:
+    """Return what to do about a pair that is not proven, from how the prefill node puts it."""
+    if "over TCP" in state:
+        return "RDMA is not used: twostep doctor in both pods; UCX_NET_DEVICES; rdma.allowTcp in the chart would let it be"
+    return "UCX has to get through: UCX_NET_DEVICES, NetworkPolicies, the fabric's partition"
+
+
+def _answer(http: httpx.Client, *, has_prefill: bool) -> Finding:
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "bill": True}
     reply = http.post("/v1/chat/completions", json=body)
     if reply.is_error:
@@ -80,7 +84,8 @@ def _answer(http: httpx.Client) -> Finding:
         return Finding("answer", f"{reply.status_code}: {message}", "see what the nodes say above")
     bill: Report = reply.json()["bill"]
     if not bill["prefill_node"]:
-        return Finding("answer", f"{bill['decode_node']} served alone", "no prefill node was used: see the pairs above")
+        advice = "no prefill node was used: see the pairs above" if has_prefill else ""
+        return Finding("answer", f"{bill['decode_node']} served alone", advice)
     moved = f"{bill['bytes_moved']:,} bytes of KV moved from {bill['prefill_node']} to {bill['decode_node']}"
     return Finding(
         "answer", f"first token after {bill['ttft'] * 1000:.0f} ms; {moved}", "" if bill["bytes_moved"] else "KV should have"

@@ -51,7 +51,9 @@ def _transport() -> Finding:
     chosen = {name: os.environ[name] for name in ("UCX_TLS", "UCX_NET_DEVICES") if name in os.environ}
     told = ", ".join(f"{name}={value}" for name, value in chosen.items()) or "UCX chooses by itself"
     try:
-        bytes_per_s = move_some_bytes(NixlTransport)
+        moved = move_some_bytes(NixlTransport)
     except (ConfigError, TransferFailed) as error:
         return Finding("transport", str(error), f"check UCX_TLS and UCX_NET_DEVICES ({told}); UCX_LOG_LEVEL=info says more")
-    return Finding("transport", f"nixl moves {bytes_per_s / 1e9:.1f} GB/s within this machine ({told})")
+    return Finding(
+        "transport", f"nixl moves {moved.bytes_per_s / 1e9:.1f} GB/s within this machine over {moved.carrier} ({told})"
+    )

@@ -2,15 +2,20 @@
 
 import json
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from twostep.cli.checkup.finding import Finding
-from twostep.core.certificates import CertificateFiles, TlsConfig
+from twostep.core.certificates import CertificateFiles, FrontTlsConfig, TlsConfig, files_of
 from twostep.core.config import check, read_values
 from twostep.core.errors import ConfigError
+from twostep.kv_transfer.carrier import RDMA_FOLDER
 
+DAY_S = 86400
+MIN_DAYS = 7
+"""A certificate that ends sooner should have been renewed."""
 TOKENIZER = "tokenizer.json"
 
 
@@ -21,6 +26,10 @@ def check_program(path: Path) -> Iterator[Finding]:
         yield _model(str(model))
     if tls := values.get("tls"):
         yield _certificate(check(TlsConfig, tls, path))
+    if front := values.get("front_tls"):
+        yield _front_certificate(check(FrontTlsConfig, front, path))
+    if not values.get("allow_tcp", True):
+        yield _rdma(sorted(f"{port.parents[1].name}:{port.name}" for port in RDMA_FOLDER.glob("*/ports/*")))
 
 
 def _model(model: str) -> Finding:
@@ -44,11 +53,31 @@ def _missing_weights(folder: Path) -> list[str]:
 
 def _certificate(tls: TlsConfig) -> Finding:
     try:
-        CertificateFiles(tls.certificate, tls.key, tls.ca)
+        files = files_of(tls)
         _shake_hands(tls)
     except (ConfigError, ssl.SSLError) as error:
         return Finding("certificate", str(error), f"issue one for the DNS name {tls.name}, signed by an authority of {tls.ca}")
-    return Finding("certificate", f"{tls.certificate} is valid for {tls.name}")
+    return _with_end("certificate", f"{tls.certificate} is valid for {tls.name}", files)
+
+
+def _front_certificate(tls: FrontTlsConfig) -> Finding:
+    try:
+        return _with_end("front certificate", str(tls.certificate), CertificateFiles(tls.certificate, tls.key))
+    except ConfigError as error:
+        return Finding("front certificate", str(error), "issue one with its key; clients are refused without")
+
+
+def _with_end(subject: str, says: str, files: CertificateFiles) -> Finding:
+    left_days = (files.ends_at() - time.time()) / DAY_S
+    advice = "" if left_days >= MIN_DAYS else "renew it: find out why nobody has (cert-manager: kubectl describe certificate)"
+    return Finding(subject, f"{says}, {left_days:.0f} days more", advice)
+
+
+def _rdma(ports: Sequence[str]) -> Finding:
+    if ports:
+        return Finding("RDMA", f"allow_tcp is false, ports here: {', '.join(ports)}")
+    advice = "give the pod RDMA devices (rdma.resource in the chart), or let KV cross over TCP (rdma.allowTcp)"
+    return Finding("RDMA", "allow_tcp is false, and there is no RDMA port here", advice)
 
 
 def _shake_hands(tls: TlsConfig) -> None:

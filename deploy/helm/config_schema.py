@@ -16,7 +16,7 @@ IN_CHART: Mapping[str, Sequence[str]] = {
         *("model", "served_model_name", "port", "grpc_port", "address_file", "router_id", "drain_s"),
         *("prefill", "decode", "discovery", "tls", "front_tls"),
     ),
-    "prefill": ("model", "port", "metrics_port", "advertise_host", "address_file", "node_id", "tls"),
+    "prefill": ("model", "port", "metrics_port", "advertise_host", "address_file", "node_id", "tls", "allow_tcp"),
     "decode": ("model", "port", "metrics_port", "advertise_host", "address_file", "node_id", "tls"),
 }
 """What the chart itself tells each program."""

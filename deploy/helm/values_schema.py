@@ -13,14 +13,17 @@ AMOUNT: Schema = {"type": ["integer", "string"], "pattern": "^[0-9]+%?$", "minim
 QUANTITY: Schema = {"type": ["string", "integer"], "pattern": "^[0-9.]+([eE][0-9]+|[numkKMGTPE]i?)?$"}
 NAME: Schema = {"type": "string", "maxLength": 53, "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
 REPOSITORY = "[a-z0-9]+([._-]+[a-z0-9]+)*"
+REGISTRY = "[a-zA-Z0-9.-]+(:[0-9]+)?"
+TAG = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+DIGEST = "sha256:[0-9a-f]{64}"
 PULL_POLICY: Schema = {"enum": ["IfNotPresent", "Always", "Never"]}
 IMAGE: Schema = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
         "repository": {"type": "string", "pattern": f"^{REPOSITORY}(/{REPOSITORY})*$"},
-        "tag": {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"},
-        "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+        "tag": {"type": "string", "pattern": f"^({TAG})?$"},
+        "digest": {"type": "string", "pattern": f"^({DIGEST})?$"},
     },
 }
 STRINGS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -36,7 +39,7 @@ LOG_LEVEL: Schema = {"enum": ["debug", "info", "warning", "error"]}
 RULES: dict[str, Schema] = {
     "nameOverride": NAME,
     "fullnameOverride": NAME,
-    "images.registry": {"type": "string", "pattern": f"^([a-zA-Z0-9.-]+(:[0-9]+)?(/{REPOSITORY})*)?$"},
+    "images.registry": {"type": "string", "pattern": f"^({REGISTRY}(/{REPOSITORY})*)?$"},
     "images.pullPolicy": PULL_POLICY,
     "images.router": IMAGE,
     "images.node": IMAGE,
@@ -47,6 +50,10 @@ RULES: dict[str, Schema] = {
     "model.huggingFace.repository": {"type": "string", "pattern": "^([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)?$"},
     "model.huggingFace.revision": {"type": "string", "minLength": 1},
     "model.hostPath.path": {"type": "string", "pattern": "^(/.*)?$"},
+    "model.image.reference": {
+        "type": "string",
+        "pattern": f"^(({REGISTRY}/)?{REPOSITORY}(/{REPOSITORY})*(:{TAG})?(@{DIGEST})?)?$",
+    },
     "model.image.pullPolicy": PULL_POLICY,
     "model.download.sizeLimit": QUANTITY,
     "router.replicas": COUNT,
@@ -86,7 +93,7 @@ RULES: dict[str, Schema] = {
     "nodeDefaults.autoscaling.kind": {"enum": ["none", "hpa", "keda"]},
     "nodeDefaults.autoscaling.minReplicas": POSITIVE,
     "nodeDefaults.autoscaling.maxReplicas": POSITIVE,
-    "nodeDefaults.autoscaling.target": {"type": ["string", "number"]},
+    "nodeDefaults.autoscaling.target": {"type": ["string", "number"], "pattern": r"^([0-9]+(\.[0-9]+)?)?$"},
     "nodeDefaults.gpuResource": {"type": "string", "minLength": 1},
     "nodeDefaults.ports.grpc": PORT,
     "nodeDefaults.ports.metrics": PORT,
@@ -106,6 +113,7 @@ RULES: dict[str, Schema] = {
     "networkPolicy.hostCidrs": CIDRS,
     "monitoring.labels": LABELS,
     "monitoring.dashboardLabels": LABELS,
+    "monitoring.certificateSeconds": COUNT,
     "monitoring.minPairBytesPerSecond": COUNT,
     "extraObjects": {"type": "array", "items": {"type": ["object", "string"]}},
 }

@@ -38,5 +38,10 @@ def error_event(error: ServingError) -> bytes:
     return event(error_body(error))
 
 
+def timing_comment(timing: str) -> bytes:
+    """Return a Server-Timing as a comment, which every reader of events passes over: headers are gone when it is known."""
+    return f": server-timing: {timing}\n\n".encode()
+
+
 def error_type(error: ServingError) -> str:
     return ERROR_TYPES.get(error.http_status, "invalid_request_error" if error.http_status < 500 else "server_error")

@@ -188,3 +188,32 @@ class ReadyReply(BaseModel):
     pairs: list[PairReport]
     discovery: DiscoveryReport
     nodes: list[NodeReport]
+
+
+class PlacedNode(BaseModel):
+    """`load` is what the node had to do when it was chosen: prompt tokens of a prefill node, requests of a decode node."""
+
+    node: str
+    load: int
+
+
+class AttemptReport(BaseModel):
+    """`why` tells why these nodes; `tokens_before` is how much of the answer earlier attempts had brought."""
+
+    prefill: PlacedNode | None
+    decode: PlacedNode
+    why: str
+    tokens_before: int
+    error: str
+
+
+class ExplanationReply(BaseModel):
+    """One of the latest requests: `outcome` is how it ended, or `running`; `bill` is null until it ended well."""
+
+    request: str
+    client_id: str
+    arrived_at: float
+    prompt_tokens: int
+    outcome: str
+    attempts: list[AttemptReport]
+    bill: Bill | None

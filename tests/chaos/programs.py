@@ -49,10 +49,11 @@ class Program:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def require_running(self) -> None:
-        """Fail with the end of its log when it has ended by itself."""
+    @property
+    def last_words(self) -> str:
+        """How the process has ended, and the end of its log; nothing while it runs."""
         ended = self._process and self._process.poll()
-        assert ended is None, f"{self.name} has ended with {ended}: {self.log.read_text()[-4000:]}"
+        return "" if ended is None else f"\n{self.name} has ended with {ended}: {self.log.read_text()[-4000:]}"
 
     def start(self) -> None:
         """Start, at the address of the life before if there was one; `listening` tells when it can be called."""
@@ -75,7 +76,7 @@ class Program:
 
     async def listening(self) -> None:
         async def missing() -> str:
-            self.require_running()
+            assert self.is_running, self.last_words
             return "" if self._address_file.exists() else f"{self.name} tells no address"
 
         await until(missing, within_s=START_S)

@@ -57,10 +57,9 @@ class Town:
         wanted = len(self.prefill) * len(self.decode) if num_pairs is None else num_pairs
 
         async def missing() -> str:
-            for program in self.programs:
-                program.require_running()
             reports = [await ready_report(client) for client in self.clients]
-            return str(reports) if any(report.get("proven_pairs") != wanted for report in reports) else ""
+            is_missing = any(report.get("proven_pairs") != wanted for report in reports)
+            return f"{reports}{''.join(program.last_words for program in self.programs)}" if is_missing else ""
 
         await until(missing, within_s=SETTLE_S)
 

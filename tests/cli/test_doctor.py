@@ -3,13 +3,14 @@
 import asyncio
 import json
 import resource
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from twostep.cli.checkup import machine
-from twostep.cli.checkup.cluster import _clock
+from twostep.cli.checkup import program as program_checkup
+from twostep.cli.checkup.cluster import _advice_on, _clock
 from twostep.cli.checkup.finding import Finding
 from twostep.cli.checkup.machine import check_machine
 from twostep.cli.checkup.program import check_program
@@ -46,6 +47,13 @@ async def test_what_is_wrong_with_a_node_or_a_pair_is_said(tmp_path: Path, capsy
         assert await doctor("--url", running.url) == 1
     said = capsys.readouterr().out
     assert "wrong decode node d1@9: not ready: loading\n      look at the log of the pod at 127.0.0.1:" in said
+
+
+@pytest.mark.processes
+async def test_a_cluster_of_decode_nodes_alone_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with cluster(tmp_path, num_prefill=0, allow_decode_alone=True) as running:
+        assert await doctor("--url", running.url) == 0
+    assert "ok    answer: d0 served alone" in capsys.readouterr().out
 
 
 @pytest.mark.processes
@@ -137,3 +145,29 @@ def test_a_certificate_is_looked_at_as_a_peer_would(tmp_path: Path, what: str, s
         identity.ca.write_bytes(Authority(tmp_path / "theirs").issue("x").ca.read_bytes())
     [finding] = check_program(program(tmp_path, tls=identity.tls_values()))
     assert (finding.is_well, says in finding.says) == (what == "good", True)
+
+
+def test_certificates_that_end_soon_should_have_been_renewed(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    identity = authority.issue("p", not_after=datetime.now(UTC) + timedelta(days=3, hours=1))
+    front = {"certificate": str(identity.certificate), "key": str(identity.key)}
+    findings = list(check_program(program(tmp_path, tls=identity.tls_values(), front_tls=front)))
+    assert [finding.subject for finding in findings] == ["certificate", "front certificate"]
+    assert all("3 days more" in finding.says and "renew it" in finding.advice for finding in findings)
+    authority.issue("p")
+    assert all(finding.is_well for finding in check_program(program(tmp_path, tls=identity.tls_values(), front_tls=front)))
+
+
+def test_where_rdma_is_meant_its_ports_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_checkup, "RDMA_FOLDER", tmp_path / "infiniband")
+    [none] = check_program(program(tmp_path, allow_tcp=False))
+    assert (none.is_well, "there is no RDMA port here" in none.says) == (False, True)
+    (tmp_path / "infiniband" / "mlx5_0" / "ports" / "1").mkdir(parents=True)
+    [found] = check_program(program(tmp_path, allow_tcp=False))
+    assert (found.is_well, found.says) == (True, "allow_tcp is false, ports here: mlx5_0:1")
+    assert list(check_program(program(tmp_path, allow_tcp=True))) == []
+
+
+def test_a_pair_that_went_over_tcp_gets_advice_of_its_own() -> None:
+    assert "rdma.allowTcp" in _advice_on("failed KV to d@1 goes over TCP, and allow_tcp is false")
+    assert "NetworkPolicies" in _advice_on("failed no handshake within 20 s")

@@ -6,7 +6,10 @@ from twostep.cli.evidence import Counters, Evidence, counters
 from twostep.cli.receipt import bill_rows, bill_table
 
 BILL = {
-    "accept": 0.004,
+    "accept": 0.001,
+    "tokenize": 0.002,
+    "place": 0.001,
+    "stream": 0.0003,
     "retries": 0.0,
     "handover": 0.0008,
     "last_words": 0.002,
@@ -34,7 +37,9 @@ GOOD = Evidence(Counters(37, 737_280), Counters(0, 737_280), frozenset({"nixl"})
 
 def test_the_bill_lists_every_part_in_milliseconds() -> None:
     assert [row[:2] for row in bill_rows(BILL)] == [
-        ("accept", "4.0"),
+        ("accept", "1.0"),
+        ("tokenize", "2.0"),
+        ("place", "1.0"),
         ("retries", "0.0"),
         ("queue", "1.0"),
         ("reserve", "2.0"),
@@ -44,6 +49,7 @@ def test_the_bill_lists_every_part_in_milliseconds() -> None:
         ("handover", "0.8"),
         ("attach", "0.1"),
         ("other", "3.0"),
+        ("stream", "0.3"),
         ("first token", "106.6"),
         ("first decode step", "15.1"),
         ("per token", "14.9"),

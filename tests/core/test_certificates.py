@@ -1,11 +1,13 @@
 """Certificates in files: taken when they are whole, read anew when they change, kept when the new ones are no use."""
 
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from twostep.core.certificate_end import ends_at
 from twostep.core.certificates import LOOK_S, CertificateFiles
 from twostep.core.errors import ConfigError
 from twostep.tests.certificates import Authority, Identity
@@ -54,6 +56,22 @@ def test_what_cannot_be_used_is_not_taken_until_it_can(tmp_path: Path, harm: str
     authority.issue("p")
     clock.now += LOOK_S
     assert files.current() is not first
+
+
+@pytest.mark.parametrize("moment", [datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC), datetime(2071, 1, 1, tzinfo=UTC)])
+def test_when_a_certificate_ends_is_read_from_the_one_that_is_shown(tmp_path: Path, moment: datetime) -> None:
+    authority, clock = Authority(tmp_path), Clock()
+    files = files_of(authority.issue("p", not_after=moment), clock)
+    assert files.ends_at() == moment.timestamp()
+    authority.issue("p", not_after=moment + timedelta(days=1))
+    clock.now += LOOK_S
+    assert files.ends_at() == moment.timestamp() + 86400
+
+
+def test_what_holds_no_certificate_has_no_end() -> None:
+    for text in (b"", b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----", b"\xff"):
+        with pytest.raises(ValueError, match="no certificate"):
+            ends_at(text)
 
 
 def test_files_that_are_no_use_at_the_start_are_refused_by_name(tmp_path: Path) -> None:

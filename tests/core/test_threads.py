@@ -1,12 +1,14 @@
 """Loops and calls on threads of their own."""
 
 import asyncio
+import os
+import sys
 import threading
 
 import pytest
 
 from twostep.core.errors import ConfigError
-from twostep.core.threads import OWN_THREADS, Pause
+from twostep.core.threads import BEHIND, OWN_THREADS, OwnThreads, Pause
 
 PATIENCE_S = 20
 
@@ -68,3 +70,44 @@ def test_a_turn_that_raises_ends_the_loop_and_says_why() -> None:
     loop.start()
     assert loop.stop(PATIENCE_S)
     assert [str(fault) for fault in faults] == ["out of order"]
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives each thread a priority of its own")
+
+
+@needs_linux
+async def test_who_computes_for_long_steps_behind_the_others_and_so_do_the_threads_it_starts() -> None:
+    usual = niceness()
+
+    def compute() -> tuple[int, int]:
+        started: list[int] = []
+        helper = threading.Thread(target=lambda: started.append(niceness()))
+        helper.start()
+        helper.join(PATIENCE_S)
+        return niceness(), started[0]
+
+    threads = OwnThreads(behind={"model"})
+    assert await asyncio.wrap_future(threads.call("model", compute)) == (max(BEHIND, usual),) * 2
+    assert await asyncio.wrap_future(threads.call("transport", compute)) == (usual, usual)
+    assert niceness() == usual
+
+
+@needs_linux
+def test_a_loop_may_step_behind_too() -> None:
+    found: list[int] = []
+    turned = threading.Event()
+
+    def turn() -> Pause:
+        found.append(niceness())
+        turned.set()
+        return None
+
+    loop = OwnThreads(behind={"engine"}).loop("engine", turn, on_fault=lambda _: None)
+    loop.start()
+    assert turned.wait(PATIENCE_S)
+    assert loop.stop(PATIENCE_S)
+    assert set(found) == {max(BEHIND, niceness())}

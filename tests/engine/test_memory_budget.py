@@ -1,11 +1,12 @@
 """Available memory is the machine's, or that of the tightest cgroup around the process."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from twostep.core.errors import ConfigError
-from twostep.engine.memory_budget import MIB, MemoryLedger, available_host_bytes
+from twostep.engine.memory_budget import MIB, MemoryLedger, Needs, available_host_bytes, plan_memory
 
 
 def machine(root: Path, available_mib: int, cgroup: str = "0::/\n") -> Path:
@@ -56,7 +57,40 @@ def test_a_limit_already_passed_leaves_nothing(tmp_path: Path) -> None:
     assert available_host_bytes(tmp_path) == 0
 
 
-def test_what_does_not_fit_is_refused_with_all_sizes() -> None:
-    MemoryLedger(weights=MIB, kv=2 * MIB, available=3 * MIB).require_fit()
-    with pytest.raises(ConfigError, match=r"weights \(1 MiB\) and engine.kv_bytes \(3 MiB\) .* 3 MiB of memory"):
-        MemoryLedger(weights=MIB, kv=3 * MIB, available=3 * MIB).require_fit()
+NEEDS = Needs(weights=10 * MIB, workspace=5 * MIB, landing=5 * MIB)
+
+
+def test_what_is_asked_for_is_given_in_whole_blocks() -> None:
+    ledger = plan_memory(8 * MIB + 5, MIB, NEEDS, available=100 * MIB)
+    assert ledger == MemoryLedger(NEEDS, kv=8 * MIB, available=100 * MIB)
+    told = "weights 10 MiB, workspace 5 MiB, landing pool 5 MiB, KV 8 MiB, left 72 MiB of 100 MiB"
+    assert str(ledger) == told
+
+
+def test_the_rest_is_what_the_others_leave_less_a_reserve() -> None:
+    assert plan_memory("rest", MIB, NEEDS, available=100 * MIB).kv == 75 * MIB
+    assert plan_memory("rest", 10 * MIB, NEEDS, available=100 * MIB).kv == 70 * MIB
+
+
+def test_a_cache_that_fits_exactly_is_given() -> None:
+    assert plan_memory(80 * MIB, MIB, NEEDS, available=100 * MIB).kv == 80 * MIB
+
+
+def test_a_cache_that_does_not_fit_is_refused_with_all_sizes_and_the_largest_that_does() -> None:
+    sizes = "weights 10 MiB, workspace 5 MiB, landing pool 5 MiB leave 80 MiB"
+    told = rf"engine.kv_bytes \(81 MiB\) does not fit: of 100 MiB of memory available, {sizes}: lower it to {80 * MIB} or less"
+    with pytest.raises(ConfigError, match=told):
+        plan_memory(81 * MIB, MIB, NEEDS, available=100 * MIB)
+
+
+@pytest.mark.parametrize("kv_bytes", [MIB, "rest"])
+def test_a_model_that_leaves_no_room_is_refused_with_what_could_be_changed(kv_bytes: Any) -> None:
+    told = "20 MiB of memory are available, and weights 10 MiB, .* leave no room for a KV cache: give this process more memory"
+    with pytest.raises(ConfigError, match=told):
+        plan_memory(kv_bytes, MIB, NEEDS, available=20 * MIB)
+
+
+@pytest.mark.parametrize(("kv_bytes", "available_mib"), [(MIB - 1, 100), ("rest", 21)])
+def test_a_cache_of_no_block_is_refused(kv_bytes: Any, available_mib: int) -> None:
+    with pytest.raises(ConfigError, match=f"engine.kv_bytes = {kv_bytes} holds no block: one takes {MIB} bytes"):
+        plan_memory(kv_bytes, MIB, NEEDS, available=available_mib * MIB)

@@ -150,7 +150,7 @@ def test_the_pool_bounds_the_longest_sequence(tmp_path: Path) -> None:
     ("changes", "reason"),
     [
         ({"kv_bytes": 100}, "engine.kv_bytes = 100 holds no block: one takes 12288 bytes"),
-        ({"kv_bytes": 1 << 60}, "lower engine.kv_bytes"),
+        ({"kv_bytes": 1 << 60}, r"engine.kv_bytes \(1099511627775 MiB\) does not fit: .* lower it to"),
         ({"max_model_tokens": 2000}, "engine.max_model_tokens = 2000: this model takes 1024 tokens"),
     ],
 )

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from twostep.core.errors import ConfigError
 from twostep.engine.model_folder import open_model_folder
-from twostep.engine.weights import empty_model, load_weights, source_names, weight_bytes
+from twostep.engine.weights import empty_model, load_weights, own, source_names, weight_bytes, workspace_bytes
 from twostep.tests.engine.tiny_llama import VARIANTS, write_tiny_llama
 
 INDEX = "model.safetensors.index.json"
@@ -47,6 +47,44 @@ def test_the_size_of_the_weights_is_known_before_they_are_read(tmp_path: Path) -
     tiny = write_tiny_llama(tmp_path, **VARIANTS["tied"])
     model = empty_model(open_model_folder(tmp_path))
     assert weight_bytes(model, torch.bfloat16) == 2 * tiny.oracle.num_parameters()
+
+
+def test_the_size_of_each_parameter_is_told_as_it_is_loaded(tmp_path: Path) -> None:
+    write_tiny_llama(tmp_path)
+    opened, told = open_model_folder(tmp_path), list[int]()
+    model = empty_model(opened)
+    load_weights(model, opened, torch.float32, torch.device("cpu"), told.append)
+    assert told == [parameter.nbytes for parameter in model.as_module().parameters()]
+    assert sum(told) == weight_bytes(model, torch.float32)
+
+
+def test_what_was_made_ones_own_does_not_change_with_the_file(tmp_path: Path) -> None:
+    """Without that, it does: a tensor that is stored as it is wanted stays a view of the file's pages."""
+    write_tiny_llama(tmp_path)
+    opened = open_model_folder(tmp_path)
+    views, copies = empty_model(opened), empty_model(opened)
+    for model in (views, copies):
+        load_weights(model, opened, torch.float32, torch.device("cpu"))
+    own(copies.as_module())
+    before = copies.as_module().get_parameter("norm.weight").clone()
+    (file,) = opened.weight_files
+    with file.open("r+b") as opened_file:
+        opened_file.seek(-file.stat().st_size // 2, 2)
+        opened_file.write(bytes(file.stat().st_size // 2))
+    assert torch.equal(copies.as_module().get_parameter("norm.weight"), before)
+    assert not torch.equal(views.as_module().get_parameter("norm.weight"), before)
+
+
+def test_the_workspace_is_a_steps_widest_layer_and_its_logits(tmp_path: Path) -> None:
+    write_tiny_llama(tmp_path)
+    model = empty_model(open_model_folder(tmp_path))
+    linears = [
+        module
+        for name, module in model.as_module().named_modules()
+        if name.startswith("layers.0.") and isinstance(module, torch.nn.Linear)
+    ]
+    widths = sum(linear.in_features + linear.out_features for linear in linears)
+    assert workspace_bytes(model, token_budget=100, max_batch=4) == 4 * (100 * widths + 3 * 4 * model.facts.vocab_size)
 
 
 def test_source_names_unpack_a_module() -> None:

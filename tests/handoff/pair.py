@@ -82,7 +82,7 @@ class Pair:
         return (
             not list(self.prefill.legs)
             and self.decode.parts.handoffs.is_empty
-            and landing.lent_bytes == 0
+            and landing.lent_bytes == len(self.decode.parts.background) == 0
             and all(node.parts.engine.census().referenced == 0 for node in (self.prefill, self.decode))
         )
 

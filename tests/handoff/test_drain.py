@@ -89,7 +89,7 @@ async def test_a_decode_node_stays_until_its_prefill_nodes_have_stopped_writing(
         pair.decode.parts.sources.abort = abort
         draining = asyncio.ensure_future(pair.decode.drain())
         await heard.wait()
-        assert pair.decode.parts.landing.census().lent_bytes > 0
+        assert pair.decode.parts.landing.census().draining_bytes > 0
         assert not draining.done()
         may_answer.set()
         await draining
@@ -112,7 +112,7 @@ async def test_a_prefill_node_that_does_not_answer_does_not_keep_a_decode_node()
 
         pair.decode.parts.sources.abort = abort
         await pair.decode.drain()
-        assert pair.decode.parts.landing.census().lent_bytes > 0
+        assert pair.decode.parts.landing.census().draining_bytes > 0
         gate.open()
         await asyncio.gather(prefilling, return_exceptions=True)
 

@@ -57,12 +57,16 @@ async def tick_until(pair: Pair, event: asyncio.Event) -> None:
     """Let time pass second by second, and messages be delivered, until `event` is set."""
     for _ in range(100):
         pair.tick(advance_s=1.0)
-        # As many round trips as there are messages in a row: what was sent before them has arrived, however slow this machine.
-        for _ in range(4):
-            await pair.router.status()
+        await deliver(pair)
         if event.is_set():
             return
     raise AssertionError("100 s went by in vain")
+
+
+async def deliver(pair: Pair) -> None:
+    """Make as many round trips as there are messages in a row: what was sent before has arrived, however slow this machine."""
+    for _ in range(4):
+        await pair.router.status()
 
 
 def held_blocks(pair: Pair) -> tuple[int, ...]:
@@ -80,6 +84,28 @@ async def test_a_prefill_node_that_stands_still_is_reported_within_the_progress_
         answer = pair.router.answer("a")
         assert isinstance(answer.error, TransferTimeout)
         assert answer.error.retry_elsewhere
+        gate.open()
+        # Its own word to the decode node and the decode node's abort cross each other.
+        with pytest.raises((Cancelled, StaleLeg)):
+            await prefill
+        await pair.settle()
+        pair.require_clean()
+
+
+async def test_a_prefill_node_that_falls_silent_is_given_up_when_that_is_due_and_not_a_tick_later() -> None:
+    async with computing() as (pair, gate, prefill):
+        pair.tick(advance_s=TIMERS.tell_s)
+        await deliver(pair)
+        for _ in range(int(TIMERS.silence_s)):
+            assert pair.decode.tick() == TIMERS.tick_s
+            pair.clock.advance(0.996)
+        left_s = pair.decode.tick()
+        assert left_s == pytest.approx(0.1)
+        assert pair.decode.parts.handoffs.find(A)
+        pair.clock.advance(left_s)
+        pair.decode.tick()
+        await pair.router.answer("a").over.wait()
+        assert isinstance(pair.router.answer("a").error, TransferTimeout)
         gate.open()
         with pytest.raises(Cancelled):
             await prefill

@@ -100,6 +100,28 @@ async def test_an_extent_that_drains_tells_how_long_it_rests() -> None:
         assert pair.decode.parts.landing.census().draining_bytes == extent.landing_bytes
 
 
+async def test_an_extent_rests_from_its_legs_end_on_while_proof_is_asked_for() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await pair.router.grant(request("a", 100))
+        asked, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def abort(abort: Any) -> bool:
+            asked.set()
+            await may_answer.wait()
+            return True
+
+        pair.decode.parts.sources.abort = abort  # type: ignore[method-assign]
+        await pair.router.cancel(request("a", 100).id)
+        await asked.wait()
+        pair.tick(advance_s=10.0)
+        (extent,) = (await ledgers(pair))[1].entries
+        assert (extent.phase, extent.cooldown_left_s) == ("landing draining", TIMERS.landing_cooldown_s - 10.0)
+        may_answer.set()
+        await pair.settle()
+        pair.require_clean()
+        assert pair.decode.parts.landing.unproven_reuse == 0
+
+
 async def test_blocks_of_a_request_that_the_node_has_forgotten_are_orphans() -> None:
     """The engine still knows the request: whoever should end it does not."""
     async with running_pair(MODEL, PREFILL, DECODE) as pair:

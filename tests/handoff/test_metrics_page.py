@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from twostep.router.metrics import Metrics
 from twostep.tests.handoff.pair import running_pair
+from twostep.tests.handoff.phases import reserve
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL
 
 pytestmark = pytest.mark.processes
@@ -21,7 +22,7 @@ def names(families: Iterable[Metric]) -> set[str]:
 
 
 def documented() -> set[str]:
-    return set(re.findall(r"^\| `(twostep_\w+)", PAGE.read_text(), re.MULTILINE))
+    return set(re.findall(r"^\| `((?:twostep_|vllm:)\w+)", PAGE.read_text(), re.MULTILINE))
 
 
 def of_a_router(name: str) -> bool:
@@ -36,3 +37,17 @@ async def test_every_metric_is_documented_and_every_documented_one_exists() -> N
 
 def test_every_documented_metric_of_the_router_exists() -> None:
     assert set(filter(of_a_router, documented())) <= names(Metrics().registry.collect())
+
+
+async def test_what_was_made_for_vllm_reads_a_nodes_load_and_its_cache() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        engine, registry = pair.decode.parts.engine, pair.decode.parts.metrics.registry
+        model = {"model_name": engine.runner.fingerprint.model, "engine": "0"}
+        size = {"block_size": str(engine.runner.kv.layout.block_tokens), "num_gpu_blocks": str(engine.runner.kv.num_blocks)}
+        assert registry.get_sample_value("vllm:cache_config_info", model | size) == 1.0
+        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+            assert registry.get_sample_value(f"vllm:{name}", model) == 0.0
+        await reserve(pair)
+        held = registry.get_sample_value("vllm:kv_cache_usage_perc", model)
+        assert held == engine.occupancy().referenced / engine.runner.kv.num_blocks > 0
+        assert registry.get_sample_value("vllm:num_requests_waiting", model) == 1.0

@@ -125,6 +125,28 @@ async def test_a_block_that_rots_in_ps_cache_is_purged_and_computed_anew() -> No
         pair.require_clean()
 
 
+async def test_a_rotten_prefix_that_d_holds_too_is_noticed_before_an_answer_comes_of_it() -> None:
+    """P computes from blocks that it does not send."""
+    stem = request("stem", 64)
+    one = Request(request("a", 1).id, (*stem.prompt, *stem.prompt, *stem.prompt), stem.sampling, stem.stop)
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await pair.router.serve(stem)
+        memory = pair.prefill.parts.engine.runner.kv
+        assert isinstance(memory, HostKVCache)
+        memory.words[1, 0] ^= 1
+        ticket = (await pair.router.grant(one, attempt=1)).ticket
+        assert ticket.missing.start == 64
+        with pytest.raises(TransferFailed, match="1 blocks of its cached prefix had changed"):
+            await pair.router.prefill(one, ticket)
+        assert pair.router.answer(one.id, 1).tokens == []
+        registry = pair.prefill.parts.metrics.registry
+        assert registry.get_sample_value("twostep_prefix_blocks_checked_total") == 2
+        assert (await attempt(pair, one, 2)).bill.cached_tokens == 0
+        assert await tokens_of(pair, one, 2) == Solo(MODEL).answer(one)[0]
+        await pair.settle()
+        pair.require_clean()
+
+
 async def test_twenty_prompts_with_a_corrupt_prefix_are_all_answered_rightly_and_the_pair_goes_on() -> None:
     stem = request("stem", 64)
     prompts = [Request(request(f"r{n}", 1).id, (*stem.prompt, n, n + 1), stem.sampling, stem.stop) for n in range(20)]

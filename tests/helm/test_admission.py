@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from twostep.core.config import load
+from twostep.decode_node.config import DecodeNodeConfig
+from twostep.router.config import RouterConfig
 from twostep.tests.helm.admission import refusals
 from twostep.tests.helm.binaries import HELM_4
 from twostep.tests.helm.chart import CHART, Object, Refused, Rendered, run, template
@@ -80,6 +83,8 @@ def test_an_admission_that_could_not_refuse_would_show_nothing() -> None:
         (['nodeDefaults.nodeSelector={"gpu": true}'], "nodeDefaults.nodeSelector.gpu: Invalid type. Expected: string"),
         (["router.podAnnotations.a=1"], "router.podAnnotations.a: Invalid type. Expected: string"),
         (['images.router={"tag": 1.10}'], "images.router.tag: Invalid type. Expected: string, given: number"),
+        (["model.image.reference=Not An Image"], "model.image.reference: Does not match pattern"),
+        (["decodePools.default.autoscaling.target=many"], "autoscaling.target: Does not match pattern"),
         (["fullnameOverride=1st"], "fullnameOverride: Does not match pattern"),
         (["service.grpcPort=8000"], "service: httpPort and grpcPort are both 8000"),
         (["nodeDefaults.ports.grpc=9090"], "ports.grpc and ports.metrics are both 9090"),
@@ -93,6 +98,8 @@ def test_an_admission_that_could_not_refuse_would_show_nothing() -> None:
             ["nodeDefaults.device=gpu", 'nodeDefaults.resources={"limits": {"nvidia.com/gpu": 8}}'],
             "resources.limits asks for 8 nvidia.com/gpu: a node computes on one",
         ),
+        (["prefillPools.default.rdma.enabled=true"], "prefillPools.default: rdma is enabled and no decode pool has it"),
+        (["prefillPools.default.config.allow_tcp=true"], "Additional property allow_tcp is not allowed"),
         (["decodePools.default.rdma.hostNetwork=true"], "give those in networkPolicy.hostCidrs"),
         (['networkPolicy.hostCidrs=["everywhere"]'], "networkPolicy.hostCidrs.0: Does not match pattern"),
     ],
@@ -104,10 +111,10 @@ def test_what_an_api_server_would_refuse_is_refused_before_it_with_a_sentence(se
 
 
 def test_a_pool_may_say_no_and_nothing_where_all_others_say_something() -> None:
-    settings = ("nodeDefaults.rdma.enabled=true", "decodePools.default.rdma.enabled=false")
+    settings = ("nodeDefaults.rdma.enabled=true", "prefillPools.default.rdma.enabled=false")
     root = 'nodeDefaults.podSecurityContext={"runAsNonRoot": false, "runAsUser": 0}'
     objects = template(*settings, root, "decodePools.default.maxUnavailable=0", "router.maxUnavailable=0")
-    context = objects.pods()["twostep-decode-default"]["containers"][0]["securityContext"]
+    context = objects.pods()["twostep-prefill-default"]["containers"][0]["securityContext"]
     assert "add" not in context["capabilities"]
     assert objects.pods()["twostep-decode-default"]["securityContext"]["runAsNonRoot"] is False
     allowed = {one["metadata"]["name"]: one["spec"]["maxUnavailable"] for one in objects.of("PodDisruptionBudget")}
@@ -179,6 +186,29 @@ def test_the_api_server_and_name_servers_can_be_reached_over_either_family() -> 
     [api] = [rule for rule in egress if 6443 in [port["port"] for port in rule.get("ports", ())]]
     assert [peer["ipBlock"]["cidr"] for peer in api["to"]] == ["0.0.0.0/0", "::/0"]
     assert {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]} in egress
+
+
+def test_addresses_and_names_that_pods_put_into_arguments_are_read_as_text() -> None:
+    pods = template().pods()
+    [advertised] = [word for word in pods["twostep-decode-default"]["containers"][0]["args"] if "POD_IP" in word]
+    [named] = [word for word in pods["twostep-router"]["containers"][0]["args"] if "POD_NAME" in word]
+    for address in ("10.0.0.1", "fd00::5", "2001:db8::", "10:20:30:40:50:60:10:20"):
+        setting = advertised.replace("$(POD_IP)", address).removeprefix("--set=")
+        assert load(DecodeNodeConfig, None, [setting]).advertise_host == address
+    for name in ("twostep-router-abc-1", "0123", "true"):
+        setting = named.replace("$(POD_NAME)", name).removeprefix("--set=")
+        assert load(RouterConfig, None, ["model=fake", setting]).router_id == name
+
+
+def test_where_rdma_is_meant_prefill_nodes_do_not_take_tcp_for_it_unless_asked_to() -> None:
+    def allowed(*settings: str) -> dict[str, Any]:
+        maps = {one["metadata"]["name"]: one["data"]["config.yaml"] for one in template(*settings).of("ConfigMap")}
+        return {name: yaml.safe_load(text).get("allow_tcp") for name, text in maps.items() if "router" not in name}
+
+    assert allowed() == {"twostep-prefill-default": None, "twostep-decode-default": None}
+    assert allowed("nodeDefaults.rdma.enabled=true") == {"twostep-prefill-default": False, "twostep-decode-default": None}
+    asked = ("nodeDefaults.rdma.enabled=true", "nodeDefaults.rdma.allowTcp=true")
+    assert allowed(*asked) == {"twostep-prefill-default": True, "twostep-decode-default": None}
 
 
 def test_helm_test_reaches_the_router_even_where_few_may() -> None:

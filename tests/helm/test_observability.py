@@ -27,7 +27,8 @@ def known_metrics() -> set[str]:
 
 
 def alerts() -> Iterator[tuple[str, str]]:
-    [rule] = template("monitoring.alerts=true", "monitoring.minPairBytesPerSecond=1").of("PrometheusRule")
+    everything = ("monitoring.alerts=true", "monitoring.minPairBytesPerSecond=1", "nodeDefaults.rdma.enabled=true")
+    [rule] = template(*everything).of("PrometheusRule")
     for one in rule["spec"]["groups"][0]["rules"]:
         yield one["alert"], one["expr"]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.carrier import Traffic
 from twostep.kv_transfer.transport import PeerLanding, Transport, Units, Write, WriteState
 
 Notes = Callable[[bytes], list[bytes]]
@@ -19,6 +20,9 @@ class FaultyTransport:
         self.name = inner.name
         self.holding = False
         self.num_posts = 0
+        self.takes_tcp = False
+        """Whether probes are counted as what this process has sent over TCP."""
+        self._num_tcp_bytes = 0
         self.failing: deque[bool] = deque()
         """For each coming poll of a finished write, whether it is told as FAILED."""
 
@@ -40,6 +44,9 @@ class FaultyTransport:
     def path(self) -> str:
         return self._inner.path
 
+    def traffic(self) -> Traffic:
+        return Traffic(tcp_bytes=self._num_tcp_bytes)
+
     def register_landing(self, landing: MemoryRegion) -> None:
         self._inner.register_landing(landing)
 
@@ -53,6 +60,7 @@ class FaultyTransport:
         self._inner.connect(peer)
 
     def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes, note: bytes) -> Write:
+        self._num_tcp_bytes += len(pattern) * self.takes_tcp
         return self._inner.post_probe(peer, landing_offset, pattern, note)
 
     def forget(self, peer: NodeRef) -> None:

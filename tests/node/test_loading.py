@@ -10,3 +10,10 @@ def test_what_is_not_loaded_yet_is_unavailable_and_says_why() -> None:
         loading.get()
     loading.put(3)
     assert loading.get() == 3
+
+
+def test_what_is_being_loaded_now_is_told() -> None:
+    loading = Loading[int]("the model is being loaded")
+    loading.tell("loading weights: 1.0 of 16.0 GB")
+    with pytest.raises(NodeUnavailable, match=r"loading weights: 1.0 of 16.0 GB"):
+        loading.get()

@@ -1,5 +1,6 @@
 """What a node keeps of its steps and of the phases of requests."""
 
+from twostep.core import spans as spans_module
 from twostep.core.ids import Incarnation, NodeId, NodeRef, RequestId
 from twostep.engine.step_record import StepRecord
 from twostep.node.trace import Span, Tracer
@@ -60,3 +61,25 @@ def test_what_ended_longer_ago_than_asked_for_is_left_out() -> None:
     clock.advance(5.0)
     trace = tracer.read(NODE, within_s=2.0)
     assert (trace.now, [step.number for step in trace.steps], [span.request for span in trace.spans]) == (10.0, [2], ["b"])
+
+
+def test_the_phases_of_a_traced_request_go_to_the_sink_below_its_routers_span() -> None:
+    clock, spans = ManualClock(), list[spans_module.Span]()
+    tracer = Tracer(clock, sink=Sink(spans), role="decode")
+    tracer.enter(A, 2, "filling", f"00-{'a' * 32}-{'b' * 16}-01")
+    clock.advance(2.0)
+    tracer.enter(A, 2, "attached", f"00-{'a' * 32}-{'b' * 16}-00")
+    tracer.leave(A, 2)
+    tracer.enter(B, 1, "queued")
+    tracer.leave(B, 1)
+    [span] = spans
+    assert (span.name, span.context.trace, span.parent, span.duration_s) == ("decode filling", "a" * 32, "b" * 16, 2.0)
+    assert span.attributes == {"twostep.request": "a", "twostep.attempt": 2}
+
+
+class Sink:
+    def __init__(self, spans: list[spans_module.Span]) -> None:
+        self._spans = spans
+
+    def put(self, span: spans_module.Span) -> None:
+        self._spans.append(span)

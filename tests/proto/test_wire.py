@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from twostep.core.bill import DecodeBill, PrefillBill
+from twostep.core.block_news import BlockNews
 from twostep.core.errors import QueueFull, ServingError, error_classes
 from twostep.core.fingerprint import Geometry
-from twostep.core.ids import Attempt, Generation, Incarnation, NodeId, NodeRef, RequestId
+from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.proto import node_pb2, wire
@@ -44,6 +45,7 @@ VALUES: list[tuple[str, Any]] = [
     ("leg", LEG),
     ("ticket", TICKET),
     ("prefill_bill", PrefillBill(0.1, 0.2, 0.3, 0.4, cached_tokens=5, computed_tokens=6, bytes_sent=1 << 40, handover_s=0.7)),
+    ("block_news", BlockNews(7, 9, (BlockHash(b"s" * 16), BlockHash(b"t" * 16)), (BlockHash(b"e" * 16),), is_snapshot=True)),
     ("decode_bill", DecodeBill(0.1, 0.2, 0.3, 0.4, 5, 6, 7, bytes_landed=1 << 40)),
 ]
 
@@ -63,6 +65,11 @@ def test_the_test_values_differ_from_the_defaults_in_every_field(name: str, valu
     """Otherwise a field that is forgotten in the translation would go unseen."""
     empty = getattr(wire, f"{name}_from_pb")(type(getattr(wire, f"{name}_to_pb")(value))())
     assert [field.name for field in fields(value) if getattr(value, field.name) == getattr(empty, field.name)] == []
+
+
+def test_block_hashes_that_are_not_whole_are_refused() -> None:
+    with pytest.raises(ValueError, match="block hashes have 16 bytes each, found 17 bytes"):
+        wire.block_news_from_pb(node_pb2.BlockNews(stored=b"x" * 17))
 
 
 def test_a_greedy_request_arrives_greedy() -> None:

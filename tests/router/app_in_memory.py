@@ -9,10 +9,11 @@ import httpx
 from twostep.core.request import FinishReason, Request
 from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
-from twostep.router.bill import Timeline, make_bill
+from twostep.router.bill import Intake, Timeline, make_bill
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.static import StaticDiscovery
 from twostep.router.generation import Generator
+from twostep.router.history import History
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
@@ -29,11 +30,11 @@ LIMITS = ModelLimits(max_model_tokens=4096, max_prompt_tokens=4000, vocab_size=3
 class AtOnce:
     """A Dispatch without nodes."""
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, arrived: float, timeout_s: float) -> Outcome:
+    async def run(self, request: Request, on_tokens: OnTokens, *, intake: Intake, timeout_s: float) -> Outcome:
         words = b"Hello, world"[: request.stop.max_tokens]
         await on_tokens(words)
         now = asyncio.get_running_loop().time()
-        times = Timeline(arrived, first_token=now, last_token=now)
+        times = Timeline(intake, first_token=now, last_token=now)
         bill = make_bill(times, None, None, num_tokens=len(words), cached=0, attempts=1, prefill_node=None, decode_node="d")
         return Outcome(FinishReason.LENGTH, 0, bill)
 
@@ -51,7 +52,7 @@ async def client_of_app(model: str = "fake") -> AsyncIterator[httpx.AsyncClient]
         served = ServedModel([config.model_name], model, load_tokenizer(model), renderer, lambda: LIMITS)
         generator = Generator(served, AtOnce(), metrics, timeout_s=60, until_served=at_once)
         admission = Admission(config.max_in_flight, metrics)
-        pages = Pages(served, Readiness(NodePool(config, StaticDiscovery((), ())), config), metrics, started=0)
+        pages = Pages(served, Readiness(NodePool(config, StaticDiscovery((), ())), config), metrics, History(), started=0)
         app = build_app(endpoints(served, generator, admission, metrics, config), pages)
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:

@@ -107,10 +107,10 @@ def name_nodes(folder: Path, nodes: Sequence[FakeNode], *, leaving: Collection[F
 
 
 def events(body: str) -> list[Any]:
-    """Return the JSON of every server-sent event; the closing mark as it is."""
+    """Return the JSON of every server-sent event; the closing mark as it is. Comments are passed over."""
     lines = body.split("\n\n")
     assert lines.pop() == ""
-    data = [line.removeprefix("data: ") for line in lines]
+    data = [line.removeprefix("data: ") for line in lines if not line.startswith(":")]
     return [text if text == "[DONE]" else json.loads(text) for text in data]
 
 

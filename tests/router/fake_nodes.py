@@ -13,7 +13,7 @@ from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Incarnation, NodeId, NodeRef
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
-from twostep.proto.rpc import new_server
+from twostep.proto.rpc import new_server, traceparent_of
 from twostep.proto.wire import (
     decode_bill_to_pb,
     error_to_pb,
@@ -60,6 +60,7 @@ class Recorded:
     cancelled: list[str] = field(default_factory=list)
     reserves: list[pb.ReserveRequest] = field(default_factory=list)
     prefills: list[pb.PrefillRequest] = field(default_factory=list)
+    traces: list[str] = field(default_factory=list)
 
 
 class Flag:
@@ -185,6 +186,7 @@ class FakeDecode(FakeNode, node_pb2_grpc.DecodeServicer):
 
     async def Reserve(self, request: pb.ReserveRequest, context: Any) -> AsyncIterator[pb.ReserveEvent]:
         self.seen.reserves.append(request)
+        self.seen.traces.append(traceparent_of(context))
         async for event in self.on_reserve(request):
             yield event
 
@@ -259,6 +261,7 @@ class FakePrefill(FakeNode, node_pb2_grpc.PrefillServicer):
 
     async def Prefill(self, request: pb.PrefillRequest, context: Any) -> pb.PrefillReply:
         self.seen.prefills.append(request)
+        self.seen.traces.append(traceparent_of(context))
         await self.prefilling.raise_()
         return await self.on_prefill(request)
 

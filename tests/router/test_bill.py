@@ -5,10 +5,18 @@ from dataclasses import replace
 import pytest
 
 from twostep.core.bill import DecodeBill, PrefillBill
-from twostep.router.bill import TTFT_PARTS, Timeline, cached_tokens, make_bill
+from twostep.router.bill import TTFT_PARTS, Intake, Timeline, cached_tokens, make_bill, server_timing
 
 TIMES = Timeline(
-    arrived=100.0, first_sent=100.01, reserve_sent=100.01, reserved=100.05, first_token=101.0, last_token=103.0, ended=103.1
+    Intake(100.0, tokenize_s=0.004, queue_s=0.001),
+    place_s=0.002,
+    first_sent=100.01,
+    reserve_sent=100.01,
+    reserved=100.05,
+    first_token=101.0,
+    first_written=101.005,
+    last_token=103.0,
+    ended=103.1,
 )
 PREFILL = PrefillBill(
     queue_s=0.1,
@@ -35,11 +43,12 @@ DECODE = DecodeBill(
 def test_the_parts_of_a_pairs_bill_add_up_to_the_first_token() -> None:
     bill = make_bill(TIMES, PREFILL, DECODE, num_tokens=5, cached=32, attempts=1, prefill_node="p", decode_node="d")
     parts = sum(getattr(bill, part) for part in TTFT_PARTS)
-    assert parts == pytest.approx(bill.ttft) == pytest.approx(1.0)
-    assert bill.queue == pytest.approx(0.12)
+    assert parts == pytest.approx(bill.ttft) == pytest.approx(1.005)
+    assert bill.queue == pytest.approx(0.121)
     assert bill.reserve == pytest.approx(0.02)
     assert bill.prefill == 0.4
-    assert (bill.accept, bill.retries) == (pytest.approx(0.01), 0.0)
+    assert (bill.accept, bill.tokenize, bill.place, bill.retries) == (pytest.approx(0.003), 0.004, 0.002, 0.0)
+    assert bill.stream == pytest.approx(0.005)
     assert bill.handover == pytest.approx(0.02)
     assert bill.other == pytest.approx(0.37)
     assert bill.last_words == pytest.approx(0.1)
@@ -53,7 +62,7 @@ def test_the_parts_of_a_pairs_bill_add_up_to_the_first_token() -> None:
 def test_a_lone_nodes_first_step_is_its_prefill() -> None:
     bill = make_bill(TIMES, None, DECODE, num_tokens=1, cached=0, attempts=1, prefill_node=None, decode_node="d")
     assert (bill.prefill, bill.first_decode_step, bill.per_token) == (0.03, 0.0, 0.0)
-    assert sum(getattr(bill, part) for part in TTFT_PARTS) == pytest.approx(1.0)
+    assert sum(getattr(bill, part) for part in TTFT_PARTS) == pytest.approx(1.005)
 
 
 def test_earlier_attempts_have_a_name() -> None:
@@ -61,20 +70,36 @@ def test_earlier_attempts_have_a_name() -> None:
     bill = make_bill(times, PREFILL, DECODE, num_tokens=5, cached=32, attempts=2, prefill_node="p", decode_node="d")
     assert bill.retries == pytest.approx(0.29)
     assert bill.reserve == pytest.approx(0.02)
-    assert sum(getattr(bill, part) for part in TTFT_PARTS) == pytest.approx(1.0)
+    assert sum(getattr(bill, part) for part in TTFT_PARTS) == pytest.approx(1.005)
 
 
 def test_what_a_later_attempt_took_is_no_part_of_the_time_to_the_first_token() -> None:
     """The answer had begun when its node died; who had brought the first token can tell nobody any more."""
     times = replace(TIMES, reserve_sent=102.0, reserved=102.04)
     bill = make_bill(times, PREFILL, DECODE, num_tokens=5, cached=32, attempts=2, prefill_node="p", decode_node="d")
-    assert (bill.queue, bill.reserve, bill.prefill, bill.attach, bill.other) == (0.0, 0.0, 0.0, 0.0, pytest.approx(0.0))
+    assert (bill.queue, bill.reserve, bill.prefill, bill.attach, bill.other) == (0.001, 0.0, 0.0, 0.0, pytest.approx(0.0))
     assert bill.retries == pytest.approx(0.99)
-    assert sum(getattr(bill, part) for part in TTFT_PARTS) == pytest.approx(1.0)
+    assert sum(getattr(bill, part) for part in TTFT_PARTS) == pytest.approx(1.005)
+
+
+def test_nodes_that_claim_more_time_than_has_passed_are_believed_up_to_it() -> None:
+    boasting = replace(PREFILL, compute_s=50.0)
+    bill = make_bill(TIMES, boasting, DECODE, num_tokens=5, cached=32, attempts=1, prefill_node="p", decode_node="d")
+    assert (bill.prefill, bill.transfer_exposed, bill.other) == (pytest.approx(0.85), 0.0, 0.0)
+    assert sum(getattr(bill, part) for part in TTFT_PARTS) == pytest.approx(1.005)
+
+
+def test_a_bill_is_a_server_timing_too() -> None:
+    bill = make_bill(TIMES, PREFILL, DECODE, num_tokens=5, cached=32, attempts=1, prefill_node="p", decode_node="d")
+    assert server_timing(bill) == (
+        "accept;dur=3.000, tokenize;dur=4.000, place;dur=2.000, retries;dur=0.000, queue;dur=121.000, reserve;dur=20.000, "
+        "prefill;dur=400.000, transfer-exposed;dur=50.000, handover;dur=20.000, attach;dur=10.000, other;dur=370.000, "
+        "stream;dur=5.000, ttft;dur=1005.000, total;dur=3000.000"
+    )
 
 
 def test_an_attempt_begins_anew_and_the_first_is_remembered() -> None:
-    times = Timeline(arrived=1.0)
+    times = Timeline(Intake(1.0))
     times.begin_attempt(2.0)
     times.begin_attempt(5.0)
     assert (times.first_sent, times.reserve_sent, times.reserved) == (2.0, 5.0, 5.0)

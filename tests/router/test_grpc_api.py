@@ -227,7 +227,8 @@ async def test_the_callers_deadline_is_the_requests(tmp_path: Path) -> None:
         running.d.answer = lambda request, attempt: None  # type: ignore[method-assign]
         status = await refused(running, pb.GenerateRequest(text="hi"), timeout=2)
         assert status.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert 0.0 < running.d.seen.reserves[0].remaining_s <= 2
+        # gRPC itself rounds what is left of a deadline up.
+        assert 0.0 < running.d.seen.reserves[0].remaining_s < 2.1
         await running.d.cancel_seen.wait()
 
 

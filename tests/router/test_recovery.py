@@ -9,6 +9,7 @@ import pytest
 
 from twostep.core.errors import (
     ChecksumMismatch,
+    EngineFault,
     FingerprintMismatch,
     NodeUnavailable,
     PromptTooLong,
@@ -19,6 +20,7 @@ from twostep.core.errors import (
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import error_to_pb
 from twostep.router.node_client import NodeClient
+from twostep.router.node_health import FAILURES_IN_A_ROW
 from twostep.tests.router.cluster import Cluster, chat_body, cluster, events, say, text_of, until
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 
@@ -387,3 +389,80 @@ async def test_a_client_that_leaves_in_mid_stream_ends_the_decoding(tmp_path: Pa
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
+
+
+def never_answer_reserve(node: FakeDecode) -> None:
+    async def hang(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+        await asyncio.get_running_loop().create_future()
+        yield
+
+    node.on_reserve = hang
+
+
+async def test_a_decode_node_that_says_nothing_to_a_reservation_loses_it_to_another_and_keeps_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_decode=2, hedge_after_s=0.01) as running:
+        never_answer_reserve(running.d)
+        assert await content(running) == "Hello, world"
+        [silent], [answered] = running.d.seen.reserves, running.decode[1].seen.reserves
+        assert (silent.attempt, answered.attempt) == (1, 2)
+        await running.d.cancel_seen.wait()
+        assert running.d.seen.cancelled == [silent.request.id]
+        assert await running.metric("twostep_router_hedges_total", what="asked") == 1
+        await nothing_is_left(running)
+
+
+async def test_the_slower_of_two_that_grant_is_told_to_let_go(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_decode=2, hedge_after_s=0.01) as running:
+        asked = asyncio.Event()
+
+        async def grant_when_the_other_is_asked(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            await asked.wait()
+            async for event in running.d.grant(request):
+                yield event
+
+        async def ask(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+            yield
+
+        running.d.on_reserve, running.decode[1].on_reserve = grant_when_the_other_is_asked, ask
+        assert await content(running) == "Hello, world"
+        await running.decode[1].cancel_seen.wait()
+        assert running.d.seen.cancelled == []
+        await nothing_is_left(running)
+
+
+async def test_where_there_is_no_other_node_nobody_is_asked_twice(tmp_path: Path) -> None:
+    async with cluster(tmp_path, hedge_after_s=0.01) as running:
+        asked = asyncio.create_task(running.chat())
+        answer = asyncio.Event()
+
+        async def grant_late(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            await answer.wait()
+            async for event in running.d.grant(request):
+                yield event
+
+        running.d.on_reserve = grant_late
+
+        async def is_counted() -> bool:
+            return await running.metric("twostep_router_hedges_total", what="no_other_node") == 1
+
+        await until(is_counted)
+        answer.set()
+        assert (await asked).status_code == 200
+        assert len(running.d.seen.reserves) == 1
+
+
+async def test_a_node_that_fails_again_and_again_rests_and_comes_back(tmp_path: Path) -> None:
+    async with cluster(tmp_path, max_attempts=1, recovery_wait_s=0.0) as running:
+        fail_prefill(running.p, EngineFault("it is broken"))
+        failed = [(await running.chat()).json()["error"]["code"] for _ in range(FAILURES_IN_A_ROW)]
+        assert failed == ["engine_fault"] * FAILURES_IN_A_ROW
+        assert (await running.chat()).json()["error"]["code"] == "no_ready_node"
+        running.p.on_prefill = running.p.compute
+
+        async def is_back() -> bool:
+            return (await running.chat()).status_code == 200
+
+        await until(is_back)
+        assert await content(running) == "Hello, world"

@@ -16,9 +16,19 @@ from twostep.core.errors import (
 from twostep.core.ids import Attempt, Generation, Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.request import FinishReason, Request, SamplingParams, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
-from twostep.router.events import DecodeEnded, NodeLost, PrefillDone, PrefillFailed, Reserved, ReserveFailed, TokenArrived
+from twostep.router.events import (
+    DecodeEnded,
+    NodeLost,
+    PrefillDone,
+    PrefillFailed,
+    Reserved,
+    ReserveFailed,
+    ReserveQueued,
+    ReserveSlow,
+    TokenArrived,
+)
 from twostep.router.placement import Bypass, Placement
-from twostep.router.request_state import WAIT, Accept, Blame, Fail, Finish, RequestState, Retry, StartPrefill, Wait
+from twostep.router.request_state import WAIT, Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
 from twostep.tests.router.test_placement import node
 
 ID = RequestId("req-1")
@@ -182,3 +192,59 @@ def test_each_node_owes_a_last_word_until_it_has_said_it() -> None:
     begun.on(ended())
     assert begun.owed == set()
     assert begun.prefill_bill == BILL
+
+
+OTHER = Placement(node("e"), node("p"))
+
+
+def hedged() -> RequestState:
+    begun = begin()
+    assert begun.on(ReserveSlow(1)) == Hedge()
+    assert begun.hedge(OTHER) == 2
+    return begun
+
+
+def test_a_node_that_has_said_something_is_not_hedged() -> None:
+    queued, granted = begin(), begin()
+    queued.on(ReserveQueued(1, 3, None))
+    granted.on(reserved())
+    assert queued.on(ReserveSlow(1)) == granted.on(ReserveSlow(1)) == WAIT
+
+
+def test_a_request_is_hedged_once() -> None:
+    assert hedged().on(ReserveSlow(1)) == WAIT
+
+
+def test_the_first_node_to_grant_gets_the_request_and_the_other_is_to_be_ended() -> None:
+    first, second = hedged(), hedged()
+    assert first.on(reserved(1)) == StartPrefill(TICKET)
+    assert (first.attempt, first.placement, first.losers) == (1, PAIR, [OTHER])
+    assert second.on(reserved(2)) == StartPrefill(TICKET)
+    assert (second.attempt, second.placement, second.losers) == (2, OTHER, [PAIR])
+    assert second.owed == {OTHER.decode.ref, P}
+    for settled, late in ((first, 2), (second, 1)):
+        assert settled.on(reserved(late)) == Wait(ignored="old_attempt")
+        assert settled.on(token(0, attempt=late)) == Wait(ignored="old_attempt")
+
+
+@pytest.mark.parametrize("event", [ReserveFailed(1, NodeUnavailable("x")), NodeLost(D, NodeUnavailable("x"))])
+def test_when_the_first_node_fails_the_other_one_is_already_asked(event: ReserveFailed | NodeLost) -> None:
+    begun = hedged()
+    assert begun.on(event) == Wait(ignored="hedged_failure")
+    assert (begun.attempt, begun.placement, begun.losers) == (2, OTHER, [])
+    assert begun.on(reserved(2)) == StartPrefill(TICKET)
+
+
+@pytest.mark.parametrize("event", [ReserveFailed(2, NodeUnavailable("x")), NodeLost(OTHER.decode.ref, NodeUnavailable("x"))])
+def test_a_hedge_that_fails_changes_nothing(event: ReserveFailed | NodeLost) -> None:
+    begun = hedged()
+    assert begun.on(event) == Wait(ignored="hedge_failed")
+    assert begun.on(reserved(1)) == StartPrefill(TICKET)
+    assert begun.losers == []
+
+
+def test_a_new_attempt_ends_the_hedge_and_has_a_number_of_its_own() -> None:
+    begun = hedged()
+    assert isinstance(begun.on(NodeLost(P, NodeUnavailable("x"))), Retry)
+    begun.begin_attempt(PAIR)
+    assert (begun.attempt, begun.losers) == (3, [OTHER])

@@ -22,6 +22,7 @@ from twostep.decode_node.node import DecodeNode
 from twostep.decode_node.release import Release
 from twostep.decode_node.tokens import TokenStreams
 from twostep.decode_node.verification import Verification
+from twostep.engine.block_log import BlockLog
 from twostep.engine.kv_cache import HostKVCache
 from twostep.engine.sequence import Phase, Sequence
 from twostep.engine.sequence_table import SequenceTable
@@ -371,3 +372,8 @@ def takes_a_hung_engine_for_progress() -> Patch:
 @mutant("the requests of a router that is silent for a lease end", is_rare=True)
 def keeps_the_requests_of_dead_routers() -> Patch:
     return patched(Leases, expire=lambda self: {})
+
+
+@mutant("routers know what lies in the prefix caches")
+def tells_no_evictions() -> Patch:
+    return patched(BlockLog, note_evicted=lambda self, block: None)

@@ -88,7 +88,7 @@ class NodeLife:
             self.node = self._build(address)
             self._on_built(self)
             listening = Listening(self.server, Health(), Vitals(stuck_s=self.config.timers.stuck_s), address)  # type: ignore[arg-type]
-            await host(self.node, self.config, listening, loading, self.stop)
+            await host(self.node, listening, loading, self.stop)
         except* EngineFault:
             self.has_failed = True
         finally:

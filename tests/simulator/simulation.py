@@ -12,6 +12,7 @@ from typing import Any
 
 from twostep.core.errors import NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
+from twostep.router.bill import Intake
 from twostep.router.config import RouterConfig
 from twostep.tests.simulator.event_loop import origin
 from twostep.tests.simulator.faults import HARMLESS, Act, Fate, FaultPlan, MessageFault, NodeFault
@@ -211,7 +212,7 @@ class Cluster:
         assert router.dispatcher is not None
         try:
             arrived = asyncio.get_running_loop().time()
-            outcome = await router.dispatcher.run(ask.request, on_tokens, arrived=arrived, timeout_s=ask.timeout_s)
+            outcome = await router.dispatcher.run(ask.request, on_tokens, intake=Intake(arrived), timeout_s=ask.timeout_s)
             client.finish = outcome.finish or "enough"
         except ServingError as error:
             client.error = error
@@ -345,8 +346,17 @@ class Cluster:
             for node in router.pool.nodes:
                 if node.live or node._expected:
                     yield f"{name} keeps {sorted(node.live)} at {node.client.address}"
+                yield from self._misknown(name, router.pool, node)
         if self.fabric.flights and any(not flight.fate for flight in self.fabric.flights):
             yield "writes are on their way"
+
+    def _misknown(self, router: str, pool: Any, node: Any) -> Iterator[str]:
+        """Yield what a router takes to be in a node's prefix cache that is not there, or the other way round."""
+        life = node.description and self.life_of(node.description.ref)
+        if life and life.is_up and life.node:
+            told, held = pool.prefixes.told(life.ref), set(life.node.parts.engine._pool.tables().by_hash)
+            if told != held:
+                yield f"{router} knows {len(told)} blocks of {life.process}, of its {len(held)} {len(held & told)}"
 
     def _strangers(self, life: NodeLife) -> Iterator[str]:
         """Yield the routers that a node still keeps something for though they are gone."""

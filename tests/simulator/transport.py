@@ -13,6 +13,7 @@ from twostep.core.errors import TransferFailed
 from twostep.core.ids import Generation, NodeRef
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import Leg
+from twostep.kv_transfer.carrier import Traffic
 from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState, require_units
 from twostep.tests.simulator.faults import Fate, FaultPlan
 from twostep.tests.simulator.process import Process
@@ -178,6 +179,9 @@ class SimTransport:
         self._links: dict[NodeRef, _Link] = {}
         self._writes: dict[Write, Flight] = {}
         self._numbers = itertools.count()
+
+    def traffic(self) -> Traffic:
+        return Traffic()
 
     def register_landing(self, landing: MemoryRegion) -> None:
         self._fabric.open(self._node, self._process, landing)

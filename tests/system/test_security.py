@@ -6,9 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc.aio
+import httpx
 import pytest
 
 from twostep.cli.main import main
+from twostep.core.certificate_end import ends_at
 from twostep.proto import handoff_pb2, handoff_pb2_grpc, node_pb2_grpc
 from twostep.proto import node_pb2 as pb
 from twostep.proto.rpc import open_channel
@@ -32,6 +34,16 @@ async def test_a_cluster_serves_over_mutual_tls_and_a_stranger_can_neither_reser
     plan = Plan(tmp_path, num_prefill=1, num_decode=1, roles=tls, each={"r0": tls["router"]})
     async with town(plan) as here:
         await here.answers_rightly([Question(number) for number in range(3)])
+        ends = ends_at((tmp_path / "router" / "tls.crt").read_bytes())
+        assert (
+            await told_end(
+                here.routers[0].addresses["http"], 'router_certificate_end_timestamp_seconds{certificate="internal"}'
+            )
+            == ends
+        )
+        for name, node in (("prefill", here.prefill[0]), ("decode", here.decode[0])):
+            ends = ends_at((tmp_path / name / "tls.crt").read_bytes())
+            assert await told_end(node.addresses["metrics"], "certificate_end_timestamp_seconds") == ends
         (tmp_path / "own.yaml").write_text(json.dumps({"tls": authority.issue("me").tls_values()}))
         for node in here.nodes:
             command = ["ledger", node.addresses["grpc"], "--tls-of", str(tmp_path / "own.yaml")]
@@ -48,6 +60,14 @@ async def test_a_cluster_serves_over_mutual_tls_and_a_stranger_can_neither_reser
                     with pytest.raises(grpc.aio.AioRpcError) as raised:
                         await call
                     assert raised.value.code() is expected
+
+
+async def told_end(address: str, metric: str) -> float:
+    """Return what a program's metrics say of when its certificate ends."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        page = (await http.get(f"http://{address}/metrics")).text
+    [line] = [line for line in page.splitlines() if line.startswith(f"twostep_{metric} ")]
+    return float(line.split()[-1])
 
 
 def listening_on(program: Program) -> set[str]:

@@ -63,6 +63,26 @@
   for: 0m
   severity: warning
   summary: Prefill nodes keep dying, or are cut off, in the middle of writing to {{ "{{ $labels.pod }}" }}.
+{{- $overRdma := list -}}
+{{- range include "twostep.pools" . | fromJsonArray }}
+{{- if and (eq .role "prefill") .pool.rdma.enabled (not .pool.rdma.allowTcp) }}{{ $overRdma = append $overRdma .name }}{{ end }}
+{{- end }}
+{{- with $overRdma }}
+- name: TwostepRdmaBecameTcp
+  expr: 'max by (pod) (twostep_peer_paths{ {{ $here }}, twostep_dev_pool=~"{{ join "|" . }}", path=~".*/tcp"}) > 0'
+  for: 2m
+  severity: critical
+  summary: Prefill node {{ "{{ $labels.pod }}" }} could reach a decode node over TCP only, though RDMA is meant. That pair is not used.
+{{- end }}
+{{- if gt (int .Values.monitoring.certificateSeconds) 0 }}
+- name: TwostepCertificateEnds
+  expr: >-
+    min by (pod) (twostep_certificate_end_timestamp_seconds{ {{ $here }}} or twostep_router_certificate_end_timestamp_seconds{ {{ $here }}})
+    - time() < {{ int64 .Values.monitoring.certificateSeconds }}
+  for: 10m
+  severity: critical
+  summary: A certificate of {{ "{{ $labels.pod }}" }} ends soon, and nobody has renewed it. Without it nothing is served.
+{{- end }}
 {{- if gt (int .Values.monitoring.minPairBytesPerSecond) 0 }}
 - name: TwostepTransferSlow
   expr: 'min by (pod) (twostep_router_slowest_pair_bytes_per_second{ {{ $here }}} > 0) < {{ int64 .Values.monitoring.minPairBytesPerSecond }}'

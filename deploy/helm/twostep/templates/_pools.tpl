@@ -31,9 +31,11 @@
 {{- define "twostep.check" -}}
 {{- $pools := include "twostep.pools" . | fromJsonArray -}}
 {{- $roles := list -}}
+{{- $hasDecodeRdma := false -}}
 {{- range $pools -}}
 {{- $where := printf "%sPools.%s" .role .name -}}
 {{- $roles = append $roles .role -}}
+{{- if and (eq .role "decode") .pool.rdma.enabled }}{{ $hasDecodeRdma = true }}{{ end -}}
 {{- $pool := .pool -}}
 {{- $limits := default dict $pool.resources.limits -}}
 {{- if ne (int $pool.tensorParallelism) 1 -}}
@@ -63,6 +65,11 @@
 {{- end -}}
 {{- if and (eq $pool.autoscaling.kind "keda") (not $pool.autoscaling.prometheusAddress) -}}
 {{- fail (printf "%s: autoscaling.kind is keda: say where Prometheus is in autoscaling.prometheusAddress" $where) -}}
+{{- end -}}
+{{- end -}}
+{{- range $pools -}}
+{{- if and (eq .role "prefill") .pool.rdma.enabled (not .pool.rdma.allowTcp) (not $hasDecodeRdma) -}}
+{{- fail (printf "prefillPools.%s: rdma is enabled and no decode pool has it: KV could only cross over TCP; enable it there, or set rdma.allowTcp" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- if not (has "decode" $roles) -}}

@@ -1,7 +1,7 @@
 """An API server with the EndpointSlices of a large cluster, of which some change at a steady pace; as its own process.
 
-`python -m twostep.benchmarks.discovery.api_server NODES CHANGES_PER_S` prints its port. Each change replaces one pod: its uid
-ends with the time at which it was sent, on this machine's monotonic clock.
+`python -m twostep.benchmarks.discovery_rows.api_server NODES CHANGES_PER_S` prints its port. Each change replaces one pod: its
+uid ends with the time at which it was sent, on this machine's monotonic clock.
 """
 
 import asyncio

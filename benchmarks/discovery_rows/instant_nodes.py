@@ -3,14 +3,14 @@
 # ruff: noqa: ARG002 - the signatures are those of what it stands in for
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import cast
 
 from twostep.core.fingerprint import Fingerprint, Geometry
-from twostep.core.ids import Incarnation, NodeId, NodeRef, RequestId, RouterId
+from twostep.core.ids import Incarnation, NodeId, NodeRef, RouterId
 from twostep.router.discovery.member import Member
 from twostep.router.events import StreamEvent
-from twostep.router.node_client import Beat, NodeClient
+from twostep.router.node_client import Beat, Living, NodeClient
 from twostep.router.node_view import NodeDescription, NodeStatus, Peer, PeerState
 
 PROVEN = PeerState(is_proven=True, state="proven", reason="", path="nixl", bytes_per_s=1e9)
@@ -58,7 +58,7 @@ class InstantNode:
             version="0",
         )
 
-    async def heartbeat(self, sequence: int, live: Collection[RequestId], *, lease_s: float, timeout_s: float) -> Beat:
+    async def heartbeat(self, sequence: int, living: Living, *, lease_s: float, timeout_s: float) -> Beat:
         return Beat(NodeStatus(self._ref, is_ready=True, not_ready_reason="", peers=self._peers), frozenset())
 
     async def tell_peers(self, peers: Sequence[Peer], *, expires_s: float, timeout_s: float) -> None:

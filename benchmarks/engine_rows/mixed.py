@@ -1,0 +1,42 @@
+"""Prompts of 2k tokens that come into 16 running streams, on all cores, at three token budgets."""
+
+from functools import partial
+
+from twostep.benchmarks.cpu_rows.mixed_load import NUM_STREAMS, PROMPT_TOKENS, STREAM_TOKENS, Latencies, MixedLoad
+from twostep.benchmarks.cpu_rows.one_engine import OneEngine
+from twostep.benchmarks.cpu_rows.vllm_peer import vllm_peer
+from twostep.benchmarks.harness.command import Measurement, Outcomes
+from twostep.benchmarks.harness.rounds import Effort, percentile
+from twostep.benchmarks.harness.rows import Measured
+
+BUDGETS = 128, 512, 2048
+FIGURES = {"TTFT p50": ("ttft_s", 50), "TTFT p99": ("ttft_s", 99), "ITL p50": ("itl_s", 50), "ITL p99": ("itl_s", 99)}
+
+
+def row(budget: int, figure: str) -> str:
+    return f"2k prompts into 16 streams, {budget} tokens a step: {figure}"
+
+
+async def measure(budget: int, effort: Effort) -> Outcomes:
+    engine = OneEngine(token_budget=budget)
+    ours, theirs = [], []
+    async with vllm_peer(budget) as peer:
+        for _ in range(effort.rounds + 1):
+            ours.append(engine.mixed(load(engine, effort)))
+            if peer:
+                theirs.append(await peer.mixed(load(engine, effort)))
+    # The first round warms up.
+    return {row(budget, figure): Measured(_figures(figure, ours[1:]), _figures(figure, theirs[1:])) for figure in FIGURES}
+
+
+def load(engine: OneEngine, effort: Effort) -> MixedLoad:
+    return MixedLoad(engine.prompts(NUM_STREAMS, STREAM_TOKENS), engine.prompts(effort.pick(4, 2), PROMPT_TOKENS))
+
+
+def _figures(figure: str, rounds: list[Latencies]) -> tuple[float, ...]:
+    """Return a percentile of each round, in milliseconds."""
+    what, percent = FIGURES[figure]
+    return tuple(1e3 * percentile(getattr(one, what), percent) for one in rounds)
+
+
+MIXED_LOADS = [Measurement(tuple(row(budget, figure) for figure in FIGURES), partial(measure, budget)) for budget in BUDGETS]

@@ -1,0 +1,50 @@
+"""The names of a prompt's blocks, as nodes of each kind name them: what the prefix index is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twostep.core.block_hash import HASH_BLOCK_TOKENS, hash_chain, prefix_root
+from twostep.core.fingerprint import Fingerprint, Geometry
+from twostep.core.ids import BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What decides the names of a node's blocks, beside the tokens and the request's salt."""
+
+    model: str
+    weights: str
+    adapter: str
+    block_tokens: int
+
+    @classmethod
+    def of(cls, fingerprint: Fingerprint, geometry: Geometry) -> "Naming":
+        return cls(fingerprint.model, fingerprint.weights, fingerprint.adapter, geometry.block_tokens)
+
+
+class PromptHashes:
+    """The full blocks of `tokens` that a node may have in its cache; each chain is made once, when it is first asked for.
+
+    A prefix hit never covers the last token, whose computation yields the next.
+    """
+
+    def __init__(self, tokens: Sequence[int], cache_salt: bytes = b"") -> None:
+        self.num_tokens = len(tokens)
+        self._tokens = tokens
+        self._salt = cache_salt
+        self._chains: dict[tuple[str, str, str], list[BlockHash]] = {}
+        self._blocks: dict[Naming, list[BlockHash]] = {}
+
+    def blocks(self, naming: Naming) -> list[BlockHash]:
+        """Return the names of the blocks, in order."""
+        if naming not in self._blocks:
+            usable = (self.num_tokens - 1) // naming.block_tokens
+            per_block = naming.block_tokens // HASH_BLOCK_TOKENS
+            self._blocks[naming] = self._chain(naming)[per_block - 1 : usable * per_block : per_block]
+        return self._blocks[naming]
+
+    def _chain(self, naming: Naming) -> list[BlockHash]:
+        key = (naming.model, naming.weights, naming.adapter)
+        if key not in self._chains:
+            self._chains[key] = hash_chain(prefix_root(*key, self._salt), self._tokens)
+        return self._chains[key]

@@ -1,0 +1,65 @@
+"""What `twostep explain` says of a request."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from twostep.cli.explain import explanation_lines
+from twostep.cli.router_client import RouterClient
+from twostep.core.errors import UnknownRequest
+
+TOLD: dict[str, Any] = {
+    "request": "req-1",
+    "client_id": "mine",
+    "arrived_at": 0.5,
+    "prompt_tokens": 40,
+    "outcome": "stop",
+    "attempts": [
+        {
+            "prefill": {"node": "p0@1", "load": 512},
+            "decode": {"node": "d0@1", "load": 3},
+            "why": "least_loaded_pair",
+            "tokens_before": 0,
+            "error": "p0@1 is lost",
+        },
+        {
+            "prefill": None,
+            "decode": {"node": "d1@1", "load": 0},
+            "why": "no_prefill_node",
+            "tokens_before": 7,
+            "error": "",
+        },
+    ],
+    "bill": None,
+}
+
+
+def test_every_attempt_is_told_with_its_nodes_its_reason_and_its_end() -> None:
+    assert list(explanation_lines(TOLD)) == [
+        "req-1, 40 prompt tokens, arrived 1970-01-01 00:00:00.500+00:00: stop",
+        "attempt 1: p0@1 (512 tokens before it), then d0@1 (3 requests before it): "
+        "of the pairs between which bytes have moved, the one with least to do",
+        "  it failed: p0@1 is lost",
+        "attempt 2: d1@1 (0 requests before it) alone: no prefill node was ready",
+        "  it went on from 7 tokens of earlier attempts",
+    ]
+
+
+def test_the_router_is_asked_by_the_name_that_was_given() -> None:
+    asked = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path.decode())
+        return httpx.Response(200, content=json.dumps(TOLD))
+
+    assert RouterClient("http://router", transport=httpx.MockTransport(handler)).explain("a/b") == TOLD
+    assert asked == ["/requests/a%2Fb"]
+
+
+def test_a_request_that_nobody_remembers_is_an_error() -> None:
+    body = {"error": {"code": "request_not_found", "message": "no request 'x'", "param": None}}
+    client = RouterClient("http://router", transport=httpx.MockTransport(lambda _: httpx.Response(404, json=body)))
+    with pytest.raises(UnknownRequest, match="no request 'x'"):
+        client.explain("x")
