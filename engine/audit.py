@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from twostep.core.ids import BlockHash, BlockId, RequestId
 
@@ -29,7 +30,7 @@ def audit_pool(pool: PoolTables, sequences: Held) -> tuple[str, ...]:
 def _states(pool: PoolTables) -> Iterator[str]:
     """Each block is either free, cached, or referenced."""
     referenced = {block for block, owners in enumerate(pool.owners) if owners}
-    places = Counter(pool.free) + Counter(pool.evictable) + Counter(referenced)
+    places = Counter(chain(pool.free, pool.evictable, referenced))
     total, counted = len(pool.owners), places.total()
     if counted != total:
         parts = f"{len(pool.free)} free + {len(pool.evictable)} cached + {len(referenced)} referenced"

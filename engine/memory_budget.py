@@ -52,7 +52,7 @@ def plan_memory(kv_bytes: int | Literal["rest"], block_bytes: int, needs: Needs,
     if rest < block_bytes:
         raise ConfigError(
             f"{_mib(available)} of memory are available, and {needs} leave no room for a KV cache: "
-            "give this process more memory, or lower engine.token_budget or engine.max_batch"
+            "give this process more memory, or lower engine.token_budget, engine.max_batch or landing_bytes"
         )
     wanted = int(rest - RESERVE * available) if kv_bytes == REST else kv_bytes
     kv = wanted // block_bytes * block_bytes

@@ -13,12 +13,13 @@ import torch
 from twostep.benchmarks.cpu_rows.mixed_load import CALM_STEPS, LONGEST, Latencies, MixedLoad, times_between
 from twostep.cli.model_store.catalogue import find_model
 from twostep.core.ids import Attempt, RequestId
-from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules, TokenEvent
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine
 from twostep.engine.runners import build_runner
 
 NUM_THREADS = len(os.sched_getaffinity(0))
+NO_WISHES = ServiceLevel()
 NUM_STEPS = 32
 """Decode steps per figure, on both sides."""
 STREAM_BYTES = 256 << 20
@@ -44,7 +45,7 @@ class OneEngine:
 
     def generate_s(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
         """Return how long it takes to generate `num_tokens` for each of `prompts`, scheduling and drawing included."""
-        requests = [self._put(prompt, num_tokens) for prompt in prompts]
+        requests = [self.put(prompt, num_tokens) for prompt in prompts]
         started = time.perf_counter()
         for _ in iter(self._engine.step, None):
             pass
@@ -56,7 +57,7 @@ class OneEngine:
     def mixed(self, load: MixedLoad) -> Latencies:
         """Let the streams run, and put the prompts to the engine one after the other."""
         moments: defaultdict[RequestId, list[float]] = defaultdict(list)
-        streams = [self._put(prompt, LONGEST) for prompt in load.streams]
+        streams = [self.put(prompt, LONGEST) for prompt in load.streams]
         while not all(moments[stream] for stream in streams):
             self._step(moments)
         started, ttft_s = time.perf_counter(), []
@@ -70,7 +71,7 @@ class OneEngine:
 
     def _answer_s(self, prompt: Sequence[int], moments: defaultdict[RequestId, list[float]]) -> float:
         """Step until the prompt has its first token; return how long it took."""
-        sent, request = time.perf_counter(), self._put(prompt, 1)
+        sent, request = time.perf_counter(), self.put(prompt, 1)
         while not moments[request]:
             self._step(moments)
         self._engine.release(request)
@@ -78,16 +79,27 @@ class OneEngine:
 
     def _step(self, moments: defaultdict[RequestId, list[float]]) -> None:
         """Step and note when each request's token came."""
-        result = self._engine.step()
-        assert result is not None
+        events = self.step()
         now = time.perf_counter()
-        for event in result.events:
+        for event in events:
             moments[event.request].append(now)
 
-    def _put(self, prompt: Sequence[int], num_tokens: int) -> RequestId:
+    def step(self) -> tuple[TokenEvent, ...]:
+        """Return what one step of the engine, which must have work, has drawn."""
+        result = self._engine.step()
+        assert result is not None
+        return result.events
+
+    def leave(self, request: RequestId) -> None:
+        """Let a request go, be it answered or not."""
+        self._engine.release(request)
+
+    def put(self, prompt: Sequence[int], num_tokens: int, level: ServiceLevel = NO_WISHES) -> RequestId:
+        """Put a request that gets exactly `num_tokens` tokens to the engine; return its name."""
         name = RequestId(str(next(self._names)))
         rules = StopRules(num_tokens, ignore_eos=True)
-        self._engine.reserve(Request(name, tuple(prompt), SamplingParams(0, temperature=0.0), rules), growth_tokens=num_tokens)
+        request = Request(name, tuple(prompt), SamplingParams(0, temperature=0.0), rules, level=level)
+        self._engine.reserve(request, growth_tokens=num_tokens)
         self._engine.start(name, attempt=Attempt(1))
         return name
 

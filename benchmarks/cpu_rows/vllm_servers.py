@@ -87,9 +87,9 @@ async def _server(python: str, role: str, core: int, port: int) -> AsyncIterator
 
 @asynccontextmanager
 async def _process(*command: str, log: int | None, **settings: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a program in a session of its own, which is ended with all that it has started."""
+    """Run a program in a process group of its own, which is ended with all that it has started."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | settings
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log, process_group=0)
     try:
         yield process
     finally:
