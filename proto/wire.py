@@ -42,27 +42,28 @@ def geometry_from_pb(wire: pb.Geometry) -> Geometry:
 
 
 def request_to_pb(request: Request) -> pb.GenerateRequest:
+    wire = pb.GenerateRequest()
+    fill_request(wire, request)
+    return wire
+
+
+def fill_request(wire: pb.GenerateRequest, request: Request) -> None:
+    """Write `request` into an empty message, where it is to stay: a message that is put into another one is copied."""
     sampling, stop = request.sampling, request.stop
-    return pb.GenerateRequest(
-        id=request.id,
-        prompt=request.prompt,
-        output_tokens=request.output_tokens,
-        sampling=pb.Sampling(
-            seed=sampling.seed,
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            min_p=sampling.min_p,
-        ),
-        stop=pb.StopRules(
-            max_tokens=stop.max_tokens,
-            eos_ids=sorted(stop.eos_ids),
-            stop_ids=sorted(stop.stop_ids),
-            ignore_eos=stop.ignore_eos,
-        ),
-        cache_salt=request.cache_salt,
-        level=_level_to_pb(request.level),
-    )
+    wire.id = request.id
+    wire.prompt.extend(request.prompt)
+    wire.output_tokens.extend(request.output_tokens)
+    wire.cache_salt = request.cache_salt
+    wire.sampling.seed = sampling.seed
+    wire.sampling.temperature = sampling.temperature
+    wire.sampling.top_k = sampling.top_k
+    wire.sampling.top_p = sampling.top_p
+    wire.sampling.min_p = sampling.min_p
+    wire.stop.max_tokens = stop.max_tokens
+    wire.stop.eos_ids.extend(sorted(stop.eos_ids))
+    wire.stop.stop_ids.extend(sorted(stop.stop_ids))
+    wire.stop.ignore_eos = stop.ignore_eos
+    wire.level.CopyFrom(_level_to_pb(request.level))
 
 
 def request_from_pb(wire: pb.GenerateRequest) -> Request:

@@ -19,12 +19,12 @@ from twostep.proto.wire import (
     block_news_from_pb,
     decode_bill_from_pb,
     error_from_pb,
+    fill_request,
     geometry_from_pb,
     geometry_to_pb,
     node_from_pb,
     node_to_pb,
     prefill_bill_from_pb,
-    request_to_pb,
     ticket_from_pb,
     ticket_to_pb,
 )
@@ -123,12 +123,12 @@ class NodeClient:
         """Yield the request's places in D's queue, then the reservation. Closing the iterator dequeues it."""
         wanted = pb.ReserveRequest(
             router=self._router,
-            request=request_to_pb(request),
             attempt=attempt,
             remaining_s=timing.remaining_s,
             age_s=timing.age_s,
             **_source(prefill),
         )
+        fill_request(wanted.request, request)
         with _errors_of(self.address):
             call = self._decode.Reserve(wanted, timeout=timing.remaining_s, **trace_metadata(traceparent))
             try:
@@ -143,11 +143,11 @@ class NodeClient:
         """Return P's bill when its leg has ended well."""
         wanted = pb.PrefillRequest(
             router=self._router,
-            request=request_to_pb(request),
             ticket=ticket_to_pb(ticket),
             fingerprint=destination.fingerprint.as_dict(),
             age_s=timing.age_s,
         )
+        fill_request(wanted.request, request)
         with _errors_of(self.address):
             reply = await self._prefill.Prefill(wanted, timeout=timing.remaining_s, **trace_metadata(traceparent))
         return prefill_bill_from_pb(reply.bill)

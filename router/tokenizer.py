@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from twostep.core.errors import ConfigError
 from twostep.router.detokenize import ByteDetokenizer, Detokenizer, StreamDetokenizer
 from twostep.router.model_folder import is_fake, model_folder, read_json
+from twostep.router.piecewise import LONG_CHARACTERS, Pieces, may_be_cut
 from twostep.router.templates.folder import special_tokens
 
 
@@ -38,10 +39,18 @@ class FolderTokenizer:
         settings = read_json(folder / "tokenizer_config.json")
         self.eos_ids = _eos_ids(folder, self._tokenizer, special_tokens(settings))
         self.vocab_size: int = self._tokenizer.get_vocab_size()
+        can_cut = may_be_cut(self._tokenizer, dict(read_json(folder / "tokenizer.json")))
+        self._pieces = Pieces(self._encode) if can_cut else None
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
+        if self._pieces is None or add_special_tokens or len(text) < LONG_CHARACTERS:
+            return tuple(self._encode(text, add_special_tokens=add_special_tokens))
+        return self._pieces.encode(text)
+
+    def _encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         # `encode` holds the interpreter's lock all the while, seconds for a long text; the batch call lets go of it.
-        return tuple(self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
