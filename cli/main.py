@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from twostep.cli import chat, demo, doctor, drain, explain, ledger, models, trace, up
+from twostep.cli import chat, demo, doctor, drain, explain, ledger, models, plan, trace, up
 from twostep.cli.entry import INTERRUPTED
 from twostep.core.errors import ConfigError, ServingError
 from twostep.core.program import OneLineParser
@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="twostep", description="LLM serving with prefill and decode on separate pools.")
     parser.add_argument("--version", action="version", version=f"twostep {version('twostep')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (up, chat, models, ledger, trace, explain, demo, doctor, drain):
+    for command in (up, chat, models, ledger, trace, explain, plan, demo, doctor, drain):
         command.add_parser(commands)
     return parser
 

@@ -68,6 +68,10 @@ class Timing:
     remaining_s: float = math.inf
 
 
+UNTIMED = Timing()
+"""Has just come, and may take for ever."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request as the nodes see it.

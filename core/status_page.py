@@ -7,7 +7,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -23,6 +23,10 @@ PULSE_S = 0.5
 
 POLL_S = 0.1
 """How long closing may take."""
+
+
+Pages = Mapping[str, Callable[[], str]]
+NO_PAGES: Pages = {}
 
 
 class Vitals:
@@ -47,10 +51,11 @@ class Vitals:
 
 
 class StatusPage:
-    """Listens at once. Raises ConfigError when the port is taken."""
+    """Listens at once. `pages` are more of them, by path, in JSON. Raises ConfigError when the port is taken."""
 
-    def __init__(self, host: str, port: int, vitals: Vitals, registry: CollectorRegistry) -> None:
+    def __init__(self, host: str, port: int, vitals: Vitals, registry: CollectorRegistry, pages: Pages = NO_PAGES) -> None:
         self._vitals = vitals
+        self._pages = pages
         self._metrics = make_wsgi_app(registry)
         try:
             self._server = make_server(host, port, self._answer, _Ipv6Server if ":" in host else ThreadingWSGIServer, _Quiet)
@@ -75,8 +80,11 @@ class StatusPage:
             case "/metrics":
                 page: Iterable[bytes] = self._metrics(environ, start)
                 return page
+            case path if path in self._pages:
+                start("200 OK", [("Content-Type", "application/json")])
+                return [self._pages[path]().encode()]
         start("404 Not Found", [("Content-Type", "text/plain")])
-        return [b"known here: /health, /ready, /metrics\n"]
+        return [b"known here: " + ", ".join(("/health", "/ready", "/metrics", *self._pages)).encode() + b"\n"]
 
 
 class _Ipv6Server(ThreadingWSGIServer):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from twostep.core.clock import Clock
 from twostep.core.errors import ServingError
 from twostep.core.ids import RequestId
+from twostep.core.request import Timing
 from twostep.core.ticket import LandingExtent, Leg, TokenRange
 from twostep.decode_node.bill_meter import BillMeter
 from twostep.decode_node.orders import Granted, ReserveOrder
@@ -68,7 +69,7 @@ class Handoff:
         now = clock()
         self.order = order
         self.prepared = prepared
-        self.deadline = now + order.timing.remaining_s
+        self.ordered_at, self.deadline = now, now + order.timing.remaining_s
         self.state = HandoffState.QUEUED
         self.reservation: Reservation | None = None
         self.leg: ExpectedLeg | None = None
@@ -98,6 +99,10 @@ class Handoff:
     def is_quiet(self) -> bool:
         return self.quiet is None or self.quiet.done()
 
+    def timing(self, now: float) -> Timing:
+        """Return how old the request is, and what is left of its time."""
+        return Timing(self.order.timing.age_s + now - self.ordered_at, self.deadline - now)
+
     def move_to(self, state: HandoffState) -> None:
         """Raises IllegalMove when the table of moves does not hold the move."""
         self.state = move(self.state, state)
@@ -119,7 +124,7 @@ class Handoff:
         self.order, self.granted, self.loss = order, None, None
         self.trace("queued again")
         self.meter = BillMeter(now)
-        self.deadline = now + order.timing.remaining_s
+        self.ordered_at, self.deadline = now, now + order.timing.remaining_s
         self.changed.set()
 
     def set_position(self, position: int) -> None:

@@ -177,6 +177,9 @@ class DecodeNode:
         for handoff in parts.handoffs:
             if now >= handoff.deadline:
                 self.release.end(handoff, error=DeadlineExceeded(f"request {handoff.id} has run out of time"))
+        for request in parts.engine.hopeless():
+            parts.metrics.hopeless.inc()
+            self.queue.stop(request, DeadlineExceeded(f"request {request} cannot be answered in what is left of its time"))
         for request in self.backpressure.overdue():
             parts.metrics.slow_consumers.inc()
             self.queue.stop(request, SlowConsumer(f"nobody has taken the tokens of {request} for {parts.timers.pause_s:g} s"))

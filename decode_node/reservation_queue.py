@@ -1,7 +1,7 @@
 """Takes requests in: refuses at once what can never be served, queues the rest, and renews handoffs for later attempts."""
 
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from twostep.core.errors import (
@@ -60,7 +60,7 @@ class ReservationQueue:
         limits: Limits,
     ) -> None:
         self.waiting: WaitingQueue[Handoff] = WaitingQueue(
-            self._try_grant, parts.clock, limits.patience, on_bypass=parts.metrics.queue_bypasses.inc
+            self._try_grant, parts.clock, limits.patience, order=self._order, on_bypass=parts.metrics.queue_bypasses.inc
         )
         self._is_closed = False
         self._parts = parts
@@ -163,6 +163,10 @@ class ReservationQueue:
         self.advance()
         return handoff
 
+    def _order(self, waiting: Sequence[Handoff]) -> list[int]:
+        ranking = self._parts.engine.ranking()
+        return ranking.in_turns((one.order.request, one.timing(ranking.now)) for one in waiting)
+
     def _try_grant(self, handoff: Handoff) -> Tried:
         handoffs = self._parts.handoffs
         if handoff.is_over:
@@ -202,9 +206,10 @@ class ReservationQueue:
         handoff.changed.set()
 
     def _start_alone(self, handoff: Handoff) -> None:
-        self._parts.engine.start(handoff.id, attempt=handoff.order.attempt)
+        now = self._parts.clock()
+        self._parts.engine.start(handoff.id, attempt=handoff.order.attempt, timing=handoff.timing(now))
         handoff.move_to(HandoffState.ATTACHED)
-        handoff.meter.started_at = self._parts.clock()
+        handoff.meter.started_at = now
 
     def _require_acceptable(self, order: ReserveOrder) -> None:
         parts, request = self._parts, order.request

@@ -102,7 +102,7 @@ class Verification:
         handoff.move_to(HandoffState.ATTACHED)
         handoff.meter.started_at = parts.clock()
         # The engine begins while the rest is tidied up here; its next token comes through this thread, after this one.
-        finish = parts.engine.attach(handoff.id, token, attempt=handoff.order.attempt)
+        finish = parts.engine.attach(handoff.id, token, attempt=handoff.order.attempt, timing=handoff.timing(parts.clock()))
         self._emit(handoff, token)
         self._release.drop_leg(handoff, answer, drained=True)
         if finish:

@@ -13,19 +13,20 @@ from twostep.core.block_news import BlockNews
 from twostep.core.clock import Clock
 from twostep.core.errors import InvalidRequest, PromptTooLong, RequestFault, ServingError
 from twostep.core.ids import Attempt, BlockId, RequestId
-from twostep.core.request import FinishReason, Request, TokenEvent
+from twostep.core.request import UNTIMED, FinishReason, Request, Timing, TokenEvent
 from twostep.engine.audit import audit_pool
 from twostep.engine.batch import Batch, Chunk
 from twostep.engine.block_pool import BlockPool
 from twostep.engine.config import EngineConfig
 from twostep.engine.ledger import BlockTable, Census, Holder, Ledger, Occupancy
+from twostep.engine.ranking import Ranking
 from twostep.engine.runner import Drawn, Runner
-from twostep.engine.scheduler import Limits, StepPlan, plan_step
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
 from twostep.engine.sequence import Prepared as Prepared
 from twostep.engine.sequence_table import PLACED, Capacity, SequenceTable, Supplies
 from twostep.engine.sequence_table import Busy as Busy
 from twostep.engine.sequence_table import Lacking as Lacking
+from twostep.engine.step_planner import StepPlanner
 from twostep.engine.step_record import RunTime, RunTimer, StepRecord
 
 OnBatchLayers = Callable[[Batch, range], None]
@@ -75,10 +76,11 @@ class Engine:
         self._clock = clock
         self._on_layers = on_layers or _ignore_layers
         self._block_tokens = runner.kv.layout.block_tokens
-        self._limits = Limits(self._block_tokens, config.token_budget, config.min_prefill_tokens)
         self._lock = threading.Lock()
         self._pool = BlockPool(runner.kv.num_blocks)
         self._sequences = SequenceTable(self._pool, Capacity(self._block_tokens, self.max_tokens, config.max_batch))
+        self._planner = StepPlanner(self._sequences, self._pool, config)
+        self._token_budget = config.token_budget
         self._in_step: frozenset[RequestId] = frozenset()
         self._preempted: list[RequestId] = []
         self._timer = RunTimer(clock)
@@ -141,18 +143,20 @@ class Engine:
         if len(tokens) > limit:
             raise PromptTooLong(f"prompt has {len(tokens)} tokens, this node takes {limit}", param="prompt")
 
-    def start(self, request_id: RequestId, *, attempt: Attempt, max_draws: int | None = None) -> None:
+    def start(self, request_id: RequestId, *, attempt: Attempt, max_draws: int | None = None, timing: Timing = UNTIMED) -> None:
         """Compute a reserved request here, from its cached prefix on, and draw at most `max_draws` tokens.
 
         A prefill leg draws one. Events carry `attempt`. Raises LookupError for an unknown request.
         """
         with self._lock:
             sequence = self._sequences[request_id]
-            sequence.move_to(Phase.RUNNING)
-            sequence.attempt, sequence.draws_left = attempt, max_draws
+            sequence.begin(attempt, timing, self._clock())
+            sequence.draws_left = max_draws
         self.work.set()
 
-    def attach(self, request_id: RequestId, first_token: int, *, attempt: Attempt) -> FinishReason | None:
+    def attach(
+        self, request_id: RequestId, first_token: int, *, attempt: Attempt, timing: Timing = UNTIMED
+    ) -> FinishReason | None:
         """Decode a reserved request from `first_token` on: the KV of all `request.tokens` is in its blocks.
 
         Publishes the full blocks of the prompt. Returns why the answer ends with `first_token`, or None when it goes on; no
@@ -160,8 +164,7 @@ class Engine:
         """
         with self._lock:
             sequence = self._sequences[request_id]
-            sequence.move_to(Phase.RUNNING)
-            sequence.attempt = attempt
+            sequence.begin(attempt, timing, self._clock())
             sequence.num_computed = sequence.num_tokens
             self._sequences.publish(sequence)
             finish = self._sequences.append(sequence, first_token)
@@ -221,6 +224,16 @@ class Engine:
         """Take blocks whose contents are not to be trusted, and all that follows them, out of the prefix cache."""
         with self._lock:
             self._pool.purge(blocks)
+
+    def ranking(self) -> Ranking:
+        """Return what ranks requests now, running or not."""
+        with self._lock:
+            return self._planner.ranking(self._clock())
+
+    def hopeless(self) -> list[RequestId]:
+        """Return the requests that cannot be answered by their deadlines any more, if such ones are to be refused."""
+        with self._lock:
+            return self._planner.hopeless(self._clock())
 
     def block_news(self, first: int) -> BlockNews:
         """Return how the prefix cache has changed since its event number `first`, or all of it when that is too long ago."""
@@ -286,25 +299,20 @@ class Engine:
             return table, {one.request.id: Holder(one.phase, now - one.since) for one in self._sequences.select()}
 
     def _schedule(self) -> Batch | None:
-        sequences = self._sequences
-        sequences.resume_preempted()
-        while (plan := self._plan()).preempt:
-            sequences.preempt(sequences[plan.preempt])
-            self._preempted.append(plan.preempt)
-        if not plan.runs:
+        sequences, planned = self._sequences, self._planner.next_step(self._clock())
+        self._preempted += planned.preempted
+        self._token_budget = planned.token_budget
+        if not planned.runs:
             self.work.clear()
             return None
-        for run in plan.runs:
+        for run in planned.runs:
             sequences.grow(sequences[run.request], run.num_new_blocks)
-        self._in_step = frozenset(run.request for run in plan.runs)
-        return Batch(tuple(sequences[run.request].chunk(run.num_tokens) for run in plan.runs))
-
-    def _plan(self) -> StepPlan:
-        candidates, num_coming = self._sequences.candidates(), self._sequences.num_coming_blocks
-        return plan_step(candidates, self._limits, num_available=self._pool.num_available, num_coming=num_coming)
+        self._in_step = frozenset(run.request for run in planned.runs)
+        return Batch(tuple(sequences[run.request].chunk(run.num_tokens) for run in planned.runs))
 
     def _commit(self, batch: Batch, drawn: list[Drawn], took: RunTime) -> StepResult:
         record = self._record(batch, took)
+        self._planner.learn(batch, took.duration_s)
         events: list[TokenEvent] = []
         faults: list[tuple[RequestId, ServingError]] = []
         for chunk, result in zip(batch.chunks, drawn, strict=True):
@@ -315,6 +323,8 @@ class Engine:
                 continue
             elif isinstance(result, RequestFault):
                 sequence.move_to(Phase.RESTING)
+                # What made it fail may lie in its KV: nobody else is to find that.
+                self._pool.purge(sequence.blocks)
                 faults.append((chunk.request, result))
             else:
                 events += self._advance(sequence, chunk, result)
@@ -336,7 +346,7 @@ class Engine:
             num_prompt_tokens=num_prompt,
             num_hit_tokens=self._num_hit_tokens - before,
             num_preempted=len(self._preempted),
-            token_budget=self._limits.token_budget,
+            token_budget=self._token_budget,
         )
 
     def _advance(self, sequence: Sequence, chunk: Chunk, token: int | None) -> list[TokenEvent]:

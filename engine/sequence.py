@@ -1,12 +1,14 @@
 """One request inside the engine: its tokens, how many of them are in the KV cache, its blocks, its phase."""
 
 import enum
+import math
 from dataclasses import dataclass, field
 
 from twostep.core.block_hash import HASH_BLOCK_TOKENS, hash_chain
 from twostep.core.ids import Attempt, BlockHash, BlockId
-from twostep.core.request import FinishReason, Request
+from twostep.core.request import FinishReason, Request, Timing
 from twostep.engine.batch import Chunk, Draw
+from twostep.engine.ranking import Claim, claim_of
 
 NOT_STARTED = Attempt(0)
 
@@ -70,7 +72,8 @@ class Sequence:
 
     `arrival` orders requests, `since` is when it reserved, `draws_left` how many more tokens it may draw on this
     node (None: as many as its stop rules allow), `num_published` how many of its blocks are in the prefix cache. One that
-    `is_paused` keeps what it has and is not computed.
+    `is_paused` keeps what it has and is not computed. `served_at` is when something of it was last computed, and
+    `num_when_admitted` how many tokens it had when it last got its blocks.
     """
 
     request: Request
@@ -85,9 +88,15 @@ class Sequence:
     attempt: Attempt = NOT_STARTED
     draws_left: int | None = None
     is_paused: bool = False
+    born_at: float = 0.0
+    deadline: float = math.inf
+    served_at: float = 0.0
+    num_when_admitted: int = field(init=False)
+    num_preemptions: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.tokens)
+        self.num_when_admitted = len(self.tokens)
 
     @property
     def num_tokens(self) -> int:
@@ -102,6 +111,17 @@ class Sequence:
     def next_index(self) -> int:
         """The output number, from 0, of the token that is drawn next."""
         return len(self.tokens) - len(self.request.prompt)
+
+    def claim(self, now: float) -> Claim:
+        """Return what it can say for itself beside others; a wish for the first token holds until there is one."""
+        timing = Timing(now - self.born_at, self.deadline - now)
+        return claim_of(self.request, timing, arrival=self.arrival, now=now, has_drawn=self.next_index > 0)
+
+    def begin(self, attempt: Attempt, timing: Timing, now: float) -> None:
+        """Run from now on, for `attempt`. Raises ValueError when it cannot."""
+        self.move_to(Phase.RUNNING)
+        self.attempt = attempt
+        self.born_at, self.deadline, self.served_at = now - timing.age_s, now + timing.remaining_s, now
 
     def num_prompt_tokens(self, chunk: Chunk) -> int:
         """Return how many of the chunk's tokens the request came with: prompt and forced output."""

@@ -11,7 +11,6 @@ from twostep.core.ids import BlockHash, RequestId
 from twostep.core.request import FinishReason
 from twostep.core.turnover import HoldMeter, Supply
 from twostep.engine.block_pool import BlockPool
-from twostep.engine.scheduler import Candidate
 from twostep.engine.sequence import Phase, Prepared, Sequence
 
 PLACED = frozenset({Phase.RESERVED, Phase.RUNNING, Phase.PREEMPTED})
@@ -80,14 +79,17 @@ class SequenceTable:
         """Return the preempted sequences that wait for blocks."""
         return [one for one in self.select(Phase.PREEMPTED) if not one.is_paused]
 
-    def candidates(self) -> list[Candidate]:
-        """Return what the scheduler needs to know of each running sequence."""
-        size = self._capacity.block_tokens
-        return [
-            Candidate(one.request.id, one.arrival, one.num_computed, one.num_tokens, len(one.blocks) * size)
-            for one in self.select(Phase.RUNNING)
-            if not one.is_paused
-        ]
+    def running(self) -> list[Sequence]:
+        """Return the sequences that are to be computed."""
+        return [one for one in self.select(Phase.RUNNING) if not one.is_paused]
+
+    def num_slots(self, sequence: Sequence) -> int:
+        """Return how many tokens its blocks can hold."""
+        return len(sequence.blocks) * self._capacity.block_tokens
+
+    def num_lost_blocks(self, sequence: Sequence) -> int:
+        """Return how many blocks of it would have to be computed again if they were taken: nobody could find them."""
+        return -(-sequence.num_computed // self._capacity.block_tokens) - sequence.num_published
 
     @property
     def num_coming_blocks(self) -> int:
@@ -150,14 +152,17 @@ class SequenceTable:
         self._pool.release(sequence.request.id)
         sequence.blocks = []
         sequence.num_computed = sequence.num_published = 0
+        sequence.num_preemptions += 1
 
-    def resume_preempted(self) -> None:
-        """Give blocks back to preempted sequences, oldest first, none before all older ones have theirs."""
-        for sequence in self.preempted():
-            num_tokens = min(sequence.num_tokens + self._capacity.block_tokens, self._capacity.max_tokens)
-            if not self._take_blocks(sequence, num_tokens, align_tokens=self._capacity.block_tokens):
-                return
-            sequence.move_to(Phase.RUNNING)
+    def restore(self, sequence: Sequence, *, spare_blocks: int) -> bool:
+        """Give a preempted sequence blocks to go on with; False, and nothing taken, unless `spare_blocks` more stay free."""
+        size = self._capacity.block_tokens
+        num_tokens = min(sequence.num_tokens + size, self._capacity.max_tokens)
+        if not self._take_blocks(sequence, num_tokens, align_tokens=size, spare_blocks=spare_blocks):
+            return False
+        sequence.move_to(Phase.RUNNING)
+        sequence.num_when_admitted = sequence.num_tokens
+        return True
 
     def forget(self, sequence: Sequence, *, now: float) -> None:
         """Drop a released sequence and its references."""
@@ -167,15 +172,18 @@ class SequenceTable:
         if sequence.blocks:
             self._pool.release(sequence.request.id)
 
-    def _take_blocks(self, sequence: Sequence, num_tokens: int, align_tokens: int) -> bool:
-        """Reference the known prefix and fresh blocks for `num_tokens`; one block stays for each running sequence to grow."""
+    def _take_blocks(self, sequence: Sequence, num_tokens: int, align_tokens: int, spare_blocks: int = 0) -> bool:
+        """Reference the known prefix and fresh blocks for `num_tokens`.
+
+        A block stays for each running sequence that will need another, as far as none are about to come back.
+        """
         size = self._capacity.block_tokens
         holding = self._pool.reserve(
             sequence.request.id,
             self._usable(sequence.chain.blocks(sequence.tokens), sequence.num_tokens),
             -(-num_tokens // size),
             hit_step=align_tokens // size,
-            spare=len(self.select(Phase.RUNNING)),
+            spare=spare_blocks + max(0, self._num_growing - self.num_coming_blocks),
         )
         if holding is None:
             return False
@@ -184,6 +192,18 @@ class SequenceTable:
         sequence.num_computed = holding.num_cached * size
         self.num_hit_tokens += sequence.num_computed
         return True
+
+    @property
+    def _num_growing(self) -> int:
+        """Running sequences whose blocks do not hold all that they may still draw."""
+        return sum(self.num_slots(one) < self._most_tokens(one) for one in self.select(Phase.RUNNING))
+
+    def _most_tokens(self, sequence: Sequence) -> int:
+        """Return how many tokens the cache may have to hold for it; nobody computes the last that it draws."""
+        left, num_outputs = sequence.draws_left, sequence.request.stop.max_tokens
+        if left is not None:
+            num_outputs = sequence.next_index + left
+        return min(len(sequence.request.prompt) + num_outputs - 1, self._capacity.max_tokens)
 
     def _usable(self, hashes: list[BlockHash], num_tokens: int) -> list[BlockHash]:
         """The last token is always computed: its logits give the next."""

@@ -55,5 +55,6 @@ class EngineFeed:
         if isinstance(item, EngineFault):
             raise item
         self._metrics.observe_step(item.record)
+        self._metrics.request_faults.inc(len(item.faults))
         self._tracer.step(item.record)
         on_step(item)

@@ -30,6 +30,8 @@ class NodeMetrics:
         self.tokens_decoded = self._count("tokens_decoded", "Output tokens drawn by this node.")
         self.preemptions = self._count("preemptions", "Requests that gave their blocks up to be computed again later.")
         self.pauses = self._count("pauses", "Times that a request was paused because nobody took its tokens.", "why")
+        self.request_faults = self._count("request_faults", "Requests that failed alone, as by NaN in their logits.")
+        self.hopeless = self._count("hopeless", "Requests refused as they could not be answered by their deadlines any more.")
         self.slow_consumers = self._count("slow_consumers", "Requests ended because nobody took their tokens for too long.")
         self.steps = self._count("steps", "Engine steps.")
         self.handoff_bytes = self._count(

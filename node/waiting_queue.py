@@ -1,8 +1,8 @@
-"""The waiting queue of a node: first come, first served, with a bounded number of small ones passing a big one."""
+"""The waiting queue of a node: in an order that is asked for anew each time, with a bounded number passing a big one."""
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -29,6 +29,7 @@ class Tried(enum.Enum):
 @dataclass(slots=True, eq=False)
 class _Waiter(Generic[T]):
     item: T
+    is_first: bool = False
     since: float | None = None
     num_passes: int = 0
 
@@ -39,7 +40,8 @@ class _Waiter(Generic[T]):
 class WaitingQueue(Generic[T]):
     """Those who wait for memory. Owned by the control thread.
 
-    `try_admit(item)` takes everything the item needs, or nothing. `on_bypass` is called when one has passed others.
+    `try_admit(item)` takes everything the item needs, or nothing. `order(items)` returns the places of items, given as they
+    came, in the order in which they are to be served; unset: as they came. `on_bypass` is called when one has passed others.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class WaitingQueue(Generic[T]):
         clock: Clock,
         patience: Patience,
         *,
+        order: Callable[[Sequence[T]], Sequence[int]] = lambda items: range(len(items)),
         on_bypass: Callable[[], None] = lambda: None,
     ) -> None:
         self._try_admit = try_admit
         self._clock = clock
         self._patience = patience
+        self._order = order
         self._on_bypass = on_bypass
         self._waiting: deque[_Waiter[T]] = deque()
         self._advancing = False
@@ -62,7 +66,8 @@ class WaitingQueue(Generic[T]):
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[T]:
-        return iter([waiter.item for waiter in self._waiting])
+        """The items in the order in which they are served."""
+        return iter([waiter.item for waiter in self._in_order()])
 
     def append(self, item: T) -> None:
         """Queue `item` last and admit whoever can be."""
@@ -70,8 +75,8 @@ class WaitingQueue(Generic[T]):
         self.advance()
 
     def prepend(self, item: T) -> None:
-        """Queue `item` first: it had been admitted before."""
-        self._waiting.appendleft(_Waiter(item))
+        """Queue `item` first, whatever the order: it had been admitted before."""
+        self._waiting.appendleft(_Waiter(item, is_first=True))
         self.advance()
 
     def remove(self, item: T) -> bool:
@@ -99,7 +104,7 @@ class WaitingQueue(Generic[T]):
     def _advance_once(self) -> None:
         blocked: list[_Waiter[T]] = []
         num_in_vain = 0
-        for waiter in tuple(self._waiting):
+        for waiter in self._in_order():
             if waiter not in self._waiting:
                 continue
             tried = self._try_admit(waiter.item)
@@ -107,6 +112,11 @@ class WaitingQueue(Generic[T]):
             self._take_up(tried, waiter, blocked)
             if num_in_vain == MAX_IN_VAIN or not self._may_pass(blocked):
                 return
+
+    def _in_order(self) -> list[_Waiter[T]]:
+        first = [waiter for waiter in self._waiting if waiter.is_first]
+        others = [waiter for waiter in self._waiting if not waiter.is_first]
+        return first + [others[place] for place in self._order([waiter.item for waiter in others])]
 
     def _take_up(self, tried: Tried, waiter: _Waiter[T], blocked: list[_Waiter[T]]) -> None:
         if tried is Tried.NO_ROOM:

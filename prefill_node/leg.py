@@ -11,7 +11,7 @@ from twostep.core.clock import Clock
 from twostep.core.errors import ServingError
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import RequestId, RouterId
-from twostep.core.request import Request
+from twostep.core.request import Request, Timing
 from twostep.core.ticket import Leg, Ticket
 from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.sender import OutgoingLeg
@@ -93,6 +93,12 @@ class PrefillLeg:
     def bytes_sent(self) -> int:
         """Return how many bytes have been written, as far as their writes are done."""
         return self.outgoing.report().bytes_sent if self.outgoing else 0
+
+    @property
+    def timing(self) -> Timing:
+        """How old the request is, and what is left of its time."""
+        now = self._clock()
+        return Timing(self.order.age_s + now - self.arrived_at, self.deadline - now)
 
     def enter(self, phase: Phase) -> None:
         self.phase, self.moved_at = phase, self._clock()

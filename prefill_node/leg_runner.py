@@ -52,7 +52,7 @@ class LegRunner:
         started_at = clock()
         leg.outgoing = self._open(leg, reservation)
         leg.enter(Phase.COMPUTING)
-        self._parts.engine.start(leg.request_id, attempt=leg.id.attempt, max_draws=1)
+        self._parts.engine.start(leg.request_id, attempt=leg.id.attempt, max_draws=1, timing=leg.timing)
         checking = self._parts.background.spawn(check_prefix(self._parts, leg, reservation))
         with self._parts.destinations.opened_for_done(leg.id):
             token = await leg.unless_stopped(leg.first_token)

@@ -1,7 +1,7 @@
 """Which legs live on a prefill node: queues them for blocks, and brings each one what the engine and others say of it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twostep.core.errors import (
     Cancelled,
@@ -30,7 +30,7 @@ class Legs:
 
     def __init__(self, parts: Parts, max_queued: int, patience: Patience) -> None:
         self.waiting: WaitingQueue[PrefillLeg] = WaitingQueue(
-            self._try_admit, parts.clock, patience, on_bypass=parts.metrics.queue_bypasses.inc
+            self._try_admit, parts.clock, patience, order=self._order, on_bypass=parts.metrics.queue_bypasses.inc
         )
         self.leg_runner = LegRunner(parts, on_over=self._over)
         self._parts = parts
@@ -142,9 +142,10 @@ class Legs:
 
     def watch(self) -> None:
         """End legs whose time is over, and those that wait in vain for writes, credits or an answer; for the timer."""
-        now, timers = self._parts.clock(), self._parts.timers
+        now, timers, hopeless = self._parts.clock(), self._parts.timers, set(self._parts.engine.hopeless())
+        self._parts.metrics.hopeless.inc(len(hopeless))
         for leg in self:
-            if now >= leg.deadline:
+            if now >= leg.deadline or leg.request_id in hopeless:
                 leg.stop(DeadlineExceeded(f"request {leg.request_id} has run out of time"))
             elif leg.phase in WAITS_FOR_OTHERS and leg.idle_s() >= timers.progress_s:
                 leg.stop(TransferTimeout(f"request {leg.request_id}: {leg.phase} for {timers.progress_s:g} s"))
@@ -155,6 +156,9 @@ class Legs:
             if not leg.is_stopped:
                 waits = leg.phase in WAITS_FOR_OTHERS
                 yield min(leg.deadline, leg.moved_at + self._parts.timers.progress_s) if waits else leg.deadline
+
+    def _order(self, waiting: Sequence[PrefillLeg]) -> list[int]:
+        return self._parts.engine.ranking().in_turns((leg.order.request, leg.timing) for leg in waiting)
 
     def _try_admit(self, leg: PrefillLeg) -> Tried:
         if leg.is_stopped:

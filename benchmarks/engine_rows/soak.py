@@ -16,7 +16,7 @@ from twostep.benchmarks.harness.rows import Measured
 
 ALONE = "memory grown by 20,000 requests: an engine with SmolLM2"
 PAIR = "memory grown by 20,000 requests: router, P or D, fake model"
-SETTINGS = ("model=fake:vocab_size=128", "engine.kv_bytes=20000000", "decode.landing_bytes=2000000")
+SETTINGS = ("model=fake:vocab_size=128", "engine.kv_bytes=4000000", "decode.landing_bytes=2000000")
 AT_ONCE = 16
 LOOKS = 10
 """How often memory is looked at; it counts from the first look on."""

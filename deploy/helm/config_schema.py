@@ -5,18 +5,25 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from twostep.autoscaler.config import AutoscalerConfig
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.router.config import RouterConfig
 
 Schema = dict[str, Any]
-PROGRAMS: Mapping[str, type] = {"router": RouterConfig, "prefill": PrefillNodeConfig, "decode": DecodeNodeConfig}
+PROGRAMS: Mapping[str, type] = {
+    "router": RouterConfig,
+    "prefill": PrefillNodeConfig,
+    "decode": DecodeNodeConfig,
+    "autoscaler": AutoscalerConfig,
+}
 IN_CHART: Mapping[str, Sequence[str]] = {
     "router": (
         *("model", "served_model_name", "port", "grpc_port", "address_file", "router_id", "drain_s"),
         *("prefill", "decode", "discovery", "tls", "front_tls"),
     ),
     "prefill": ("model", "port", "metrics_port", "advertise_host", "address_file", "node_id", "tls", "allow_tcp"),
+    "autoscaler": ("prefill", "decode", "routers", "kubernetes", "port", "identity", "address_file"),
     "decode": ("model", "port", "metrics_port", "advertise_host", "address_file", "node_id", "tls"),
 }
 """What the chart itself tells each program."""

@@ -16,6 +16,7 @@ TITLES = {
     "router": "The router (`python -m twostep.router`)",
     "prefill": "Prefill nodes (`python -m twostep.prefill_node`)",
     "decode": "Decode nodes (`python -m twostep.decode_node`)",
+    "autoscaler": "The autoscaler (`python -m twostep.autoscaler`)",
 }
 
 

@@ -71,6 +71,19 @@ NODES = [
     Panel("Cancel to free, 95th percentile", "s", {"all": quantile(0.95, "twostep_cancel_to_free_seconds")}),
     Panel("Preemptions", "reqps", {"{{pod}}": "sum by (pod) (rate(twostep_preemptions_total{HERE}[5m]))"}),
     Panel("Spoilt copies", "short", {"{{pod}}": "sum by (pod) (increase(twostep_digest_mismatches_total{HERE}[15m]))"}),
+    Panel(
+        "Nodes: needed, and what they become",
+        "short",
+        {
+            "{{role}}, needed": "max by (role) (twostep_autoscaler_needed_nodes{HERE})",
+            "{{role}}, target": "max by (role) (twostep_autoscaler_target_nodes{HERE})",
+        },
+    ),
+    Panel(
+        "Changes of pools in an hour",
+        "short",
+        {"{{role}} {{direction}}": "sum by (role, direction) (increase(twostep_autoscaler_changes_total{HERE}[1h]))"},
+    ),
     Panel("Orphaned blocks", "short", {"{{pod}}": "max by (pod) (twostep_orphaned_blocks{HERE})"}),
 ]
 HERE = 'namespace="$namespace", app_kubernetes_io_instance="$release"'

@@ -5,7 +5,7 @@ from typing import Any
 
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.request import Request, SamplingParams, StopRules, TokenEvent
+from twostep.core.request import UNTIMED, Request, SamplingParams, ServiceLevel, StopRules, Timing, TokenEvent
 from twostep.engine.batch import Batch
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine, StepResult
@@ -13,6 +13,7 @@ from twostep.engine.fake_runner import FakeModel, FakeRunner
 
 SMALL = FakeModel(vocab_size=97, num_layers=3, num_kv_heads=2, head_dim=4)
 ONE = Attempt(1)
+USUAL = ServiceLevel()
 
 
 def build_engine(
@@ -40,6 +41,7 @@ def ask(
     output_tokens: Sequence[int] = (),
     stop_ids: Sequence[int] = (),
     cache_salt: bytes = b"",
+    level: ServiceLevel = USUAL,
 ) -> Request:
     return Request(
         RequestId(name),
@@ -48,13 +50,14 @@ def ask(
         StopRules(max_tokens, stop_ids=frozenset(stop_ids)),
         tuple(output_tokens),
         cache_salt,
+        level,
     )
 
 
-def put(engine: Engine, request: Request) -> None:
+def put(engine: Engine, request: Request, timing: Timing = UNTIMED) -> None:
     """Reserve and start a request that the engine serves alone."""
     engine.reserve(request, growth_tokens=1)
-    engine.start(request.id, attempt=ONE)
+    engine.start(request.id, attempt=ONE, timing=timing)
 
 
 def drain(engine: Engine) -> list[StepResult]:

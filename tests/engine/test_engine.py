@@ -84,10 +84,28 @@ def test_a_request_that_does_not_fit_now_takes_nothing() -> None:
 
 def test_each_running_request_keeps_a_block_to_grow_into() -> None:
     engine = build_engine(num_blocks=4)
-    put(engine, ask("a", [1] * 60))
+    put(engine, ask("a", [1] * 60, max_tokens=6))
     with pytest.raises(Busy):
         engine.reserve(ask("b", [1] * 60), growth_tokens=1)
     engine.reserve(ask("c", [1] * 20), growth_tokens=1)
+
+
+@pytest.mark.parametrize("max_draws", [None, 1])
+def test_a_running_request_that_outgrows_no_block_keeps_none(max_draws: int | None) -> None:
+    engine = build_engine(num_blocks=4)
+    engine.reserve(ask("a", [1] * 60, max_tokens=5 if max_draws is None else 500), growth_tokens=1)
+    engine.start(RequestId("a"), attempt=ONE, max_draws=max_draws)
+    engine.reserve(ask("b", [1] * 60), growth_tokens=1)
+
+
+def test_room_to_grow_may_be_about_to_come_back() -> None:
+    engine = build_engine(num_blocks=4)
+    put(engine, ask("a", [1] * 30, max_tokens=40))
+    engine.reserve(ask("gone", [2] * 20), growth_tokens=1)
+    with pytest.raises(Busy):
+        engine.reserve(ask("b", [3] * 60), growth_tokens=1)
+    engine.end(RequestId("gone"))
+    engine.reserve(ask("b", [3] * 60), growth_tokens=1)
 
 
 def test_places_are_limited_and_a_resting_request_holds_none() -> None:
@@ -254,6 +272,17 @@ def test_the_prompt_of_a_request_that_failed_is_not_published() -> None:
     put(engine, ask("a", range(64)))
     step(engine)
     assert engine.reserve(ask("b", range(64)), growth_tokens=1).cached_tokens == 0
+
+
+def test_what_a_failed_request_computed_before_is_found_by_nobody() -> None:
+    engine = build_engine(token_budget=32)
+    put(engine, ask("bad", range(80)))
+    step(engine)
+    assert engine.reserve(ask("found", range(80)), growth_tokens=1).cached_tokens == 32
+    engine.runner = Faulty(engine, at="bad")
+    step(engine)
+    assert engine.reserve(ask("spared", range(80)), growth_tokens=1).cached_tokens == 0
+    assert engine.audit() == ()
 
 
 # Attaching.

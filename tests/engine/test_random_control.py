@@ -1,35 +1,47 @@
 """Control calls at any moment, inside a step too: the accounts stay exact, and who is not cancelled gets the right tokens."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twostep.core.ids import BlockHash, RequestId
+from twostep.core.request import ServiceLevel, Timing
 from twostep.engine.batch import Batch
 from twostep.engine.block_pool import BlockPool
+from twostep.engine.config import SchedulingConfig
 from twostep.engine.engine import Busy, StepResult
 from twostep.tests.engine.fakes import ONE, ask, build_engine
 from twostep.tests.engine.request_specs import PREFIXES, RequestSpec, solo
 
 
 class Meddler:
-    """Reserves, starts, attaches and releases requests by chance, from inside and from outside of steps."""
+    """Reserves, starts, attaches, pauses and releases requests by chance, from inside and from outside of steps."""
 
     def __init__(self, chance: Random) -> None:
+        self.now = 0.0
+        self.token_budget, self.min_prefill_tokens = chance.randint(1, 80), chance.randint(1, 40)
         self.engine = build_engine(
-            num_blocks=chance.randint(6, 14), token_budget=chance.randint(1, 80), max_batch=5, on_run=self.inside
+            num_blocks=chance.randint(5, 9),
+            token_budget=self.token_budget,
+            min_prefill_tokens=self.min_prefill_tokens,
+            max_batch=5,
+            clock=lambda: self.now,
+            on_run=self.inside,
+            scheduling=scheduling(chance),
         )
         self.specs: dict[RequestId, RequestSpec] = {}
         self.tokens: dict[RequestId, list[int]] = {}
         self.seen: Counter[str] = Counter()
         self._chance = chance
+        self._is_over = False
         self._reserved: list[RequestId] = []
         self._alive: list[RequestId] = []
 
     def inside(self, batch: Batch) -> None:
-        for _ in range(self._chance.randint(0, 3)):
+        for _ in range(0 if self._is_over else self._chance.choice([0, 0, 1, 3])):
             self.meddle()
         in_step = {chunk.request: set(chunk.blocks) for chunk in batch.chunks}
         owners = self.engine.ledger().entries
@@ -37,7 +49,9 @@ class Meddler:
         assert all(blocks <= held[request] for request, blocks in in_step.items())
 
     def meddle(self) -> None:
-        self._chance.choice([self._reserve, self._reserve, self._start, self._attach, self._cancel])()
+        self.now += self._chance.random() * self._chance.choice([0.0, 0.01, 1.0])
+        acts = [self._reserve, self._reserve, self._start, self._attach, self._cancel, self._pause, self._resume, self._resume]
+        self._chance.choice(acts)()
         self.check()
 
     def step(self) -> bool:
@@ -48,7 +62,10 @@ class Meddler:
         return result is not None
 
     def finish(self) -> None:
-        """Let all that runs run out, and cancel what was only reserved."""
+        """Let all that runs run out, paused or not, and cancel what was only reserved."""
+        self._is_over = True
+        for request in self._alive:
+            self.engine.resume(request)
         while self.step():
             pass
         for request in self._alive:
@@ -59,13 +76,22 @@ class Meddler:
         census = self.engine.census()
         assert census.orphaned == 0
         assert census.free + census.cached + census.referenced == census.total
+        assert self.engine.audit() == ()
+
+    def _pause(self) -> None:
+        if self._alive:
+            self.seen["paused"] += self.engine.pause(self._chance.choice(self._alive))
+
+    def _resume(self) -> None:
+        if self._alive:
+            self.engine.resume(self._chance.choice(self._alive))
 
     def _reserve(self) -> None:
         number = len(self.specs)
         noise = Random(number % 7)
         prompt = (*self._chance.choice(PREFIXES), *noise.choices(range(97), k=noise.randint(1, 40)))
-        spec = RequestSpec(prompt, (), num_draws=noise.randint(1, 20), temperature=1.0, seed=number % 3)
-        request = spec.named(f"r{number}")
+        spec = RequestSpec(prompt, (), num_draws=noise.choice([1, 20, 70, 120]), temperature=1.0, seed=number % 3)
+        request = replace(spec.named(f"r{number}"), level=service_level(self._chance))
         try:
             self.engine.reserve(request, growth_tokens=1)
         except Busy:
@@ -78,12 +104,13 @@ class Meddler:
     def _start(self) -> None:
         if self._reserved:
             request = self._reserved.pop(0)
-            self.engine.start(request, attempt=ONE)
+            remaining_s = self._chance.choice([0.1, 1.0, 100.0])
+            self.engine.start(request, attempt=ONE, timing=Timing(self._chance.random(), remaining_s))
             self.tokens[request] = []
 
     def _attach(self) -> None:
         """Attach a request of a tenant whose KV never came: its tokens are nonsense, and nobody else's."""
-        request = ask(f"nonsense{self.seen['attached']}", range(40), max_tokens=9, cache_salt=b"nonsense")
+        request = ask(f"nonsense{self.seen['attached']}", range(40), max_tokens=60, cache_salt=b"nonsense")
         try:
             self.engine.reserve(request, growth_tokens=1)
         except Busy:
@@ -108,12 +135,36 @@ class Meddler:
 
     def _collect(self, result: StepResult) -> None:
         self.seen["preempted"] += len(result.preempted)
+        sizes = [len(chunk.tokens) for chunk in result.batch.chunks]
+        num_decodes = sizes.count(1)
+        assert sum(sizes) - num_decodes <= max(self.token_budget - num_decodes, self.min_prefill_tokens)
+        assert len(sizes) == len({chunk.request for chunk in result.batch.chunks}) <= 5
         for each in result.events:
             assert each.request in self._alive
             if each.request in self.tokens:
                 self.tokens[each.request].append(each.token)
             if each.finish:
                 self._forget(each.request)
+
+
+def scheduling(chance: Random) -> SchedulingConfig:
+    return SchedulingConfig(
+        max_wait_s=chance.choice([0.01, 2.0]),
+        aging_s=chance.choice([0.5, 10.0]),
+        turn_tokens=chance.choice([1, 20, 512]),
+        min_run_tokens=chance.choice([1, 16]),
+        max_preemptions=chance.choice([1, 3]),
+        resume_spare_blocks=chance.choice([0, 1, 3]),
+    )
+
+
+def service_level(chance: Random) -> ServiceLevel:
+    return ServiceLevel(
+        priority=chance.randint(-1, 1),
+        tenant=chance.choice("ab"),
+        ttft_s=chance.choice([None, 0.5]),
+        tpot_s=chance.choice([None, 0.01]),
+    )
 
 
 @settings(max_examples=settings.default.max_examples // 5)
@@ -156,3 +207,16 @@ def assert_consistent(pool: BlockPool, alive: list[RequestId]) -> None:
     assert (len(pool._free), len(pool._evictable), census.orphaned) == (census.free, census.cached, 0)
     assert table.holdings() == {owner: tuple(sorted(blocks)) for owner, blocks in pool._held.items() if blocks}
     assert {known_as: block for block, known_as in table.hashes.items()} == pool._by_hash
+
+
+def test_storms_meet_pauses_preemption_and_lack_of_room() -> None:
+    """What the random cases are to cover, in cases that surely do."""
+    seen: Counter[str] = Counter()
+    for seed in range(8):
+        meddler = Meddler(Random(seed))
+        for _ in range(25):
+            meddler.meddle()
+            meddler.step()
+        meddler.finish()
+        seen.update(meddler.seen)
+    assert min(seen[what] for what in ("paused", "preempted", "cancelled", "attached", "busy")) > 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.metrics_core import Metric
 
+from twostep.autoscaler.metrics import AutoscalerMetrics
 from twostep.router.metrics import Metrics
 from twostep.tests.handoff.pair import running_pair
 from twostep.tests.handoff.phases import reserve
@@ -15,6 +16,8 @@ from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL
 pytestmark = pytest.mark.processes
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+WITH_TLS = {"twostep_certificate_end_timestamp_seconds"}
+"""Told by nodes that have certificates, and the pair of this test has none."""
 
 
 def names(families: Iterable[Metric]) -> set[str]:
@@ -29,14 +32,23 @@ def of_a_router(name: str) -> bool:
     return name.startswith("twostep_router_")
 
 
+def of_the_autoscaler(name: str) -> bool:
+    return name.startswith("twostep_autoscaler_")
+
+
 async def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         families = [family for node in (pair.prefill, pair.decode) for family in node.parts.metrics.registry.collect()]
-    assert {name for name in documented() if not of_a_router(name)} == names(families)
+    told = {name for name in documented() if not of_a_router(name) and not of_the_autoscaler(name)}
+    assert told == names(families) | WITH_TLS
 
 
 def test_every_documented_metric_of_the_router_exists() -> None:
     assert set(filter(of_a_router, documented())) <= names(Metrics().registry.collect())
+
+
+def test_every_metric_of_the_autoscaler_is_documented() -> None:
+    assert set(filter(of_the_autoscaler, documented())) == names(AutoscalerMetrics().registry.collect())
 
 
 async def test_what_was_made_for_vllm_reads_a_nodes_load_and_its_cache() -> None:

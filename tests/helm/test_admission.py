@@ -89,7 +89,10 @@ def test_an_admission_that_could_not_refuse_would_show_nothing() -> None:
         (["service.grpcPort=8000"], "service: httpPort and grpcPort are both 8000"),
         (["nodeDefaults.ports.grpc=9090"], "ports.grpc and ports.metrics are both 9090"),
         (["serviceAccount.create=false"], "name the one to use in serviceAccount.name"),
-        (["decodePools.default.autoscaling.minReplicas=0"], "minReplicas: Must be greater than or equal to 1"),
+        (
+            ["decodePools.default.autoscaling.minReplicas=0", "decodePools.default.autoscaling.kind=hpa"],
+            "only kind twostep wakes a pool again",
+        ),
         (
             ["nodeDefaults.tensorParallelism=2"],
             "tensorParallelism is 2: a node computes on one GPU, and does not split a model",

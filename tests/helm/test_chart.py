@@ -6,6 +6,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from twostep.autoscaler.config import AutoscalerConfig
 from twostep.core.config import check
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.prefill_node.config import PrefillNodeConfig
@@ -23,6 +24,8 @@ EVERYTHING = (
     "prefillPools.default.autoscaling.kind=hpa",
     "decodePools.default.autoscaling.kind=keda",
     "decodePools.small.replicas=2",
+    "prefillPools.scaled.autoscaling.kind=twostep",
+    "decodePools.scaled.autoscaling.kind=twostep",
     "ingress.enabled=true",
     "ingress.tlsSecret=web",
     "gateway.http=true",
@@ -98,19 +101,33 @@ def test_everything_that_can_be_rendered_is_rendered() -> None:
     assert everything().one("ConfigMap", "twostep-more")
 
 
+SCALED = "nodeDefaults.autoscaling.kind=twostep"
+PROGRAMS = {
+    "router": RouterConfig,
+    "prefill": PrefillNodeConfig,
+    "decode": DecodeNodeConfig,
+    "autoscaler": AutoscalerConfig,
+}
+
+
+def program_of(config_map: Object) -> str:
+    labels = config_map["metadata"]["labels"]
+    return str(labels.get("twostep.dev/role", labels["app.kubernetes.io/component"]))
+
+
 @pytest.mark.parametrize("values", ["", *VALUES])
 def test_every_program_takes_the_configuration_that_it_is_given(values: str) -> None:
-    objects = template(values=values)
-    read = {"router": RouterConfig, "prefill": PrefillNodeConfig, "decode": DecodeNodeConfig}
     seen = set()
-    for one in objects.of("ConfigMap"):
+    for one in (
+        template(SCALED, values=values).of("ConfigMap") if values != "h200-rdma" else template(values=values).of("ConfigMap")
+    ):
         if "config.yaml" in one["data"]:
-            program = one["metadata"]["labels"].get("twostep.dev/role", "router")
-            config = check(read[program], yaml.safe_load(one["data"]["config.yaml"]))
+            program = program_of(one)
+            config = check(PROGRAMS[program], yaml.safe_load(one["data"]["config.yaml"]))
             seen.add(program)
             if isinstance(config, RouterConfig):
                 assert choose_discovery(config).source == "kubernetes"
-    assert seen == set(read)
+    assert seen == set(PROGRAMS) - ({"autoscaler"} if values == "h200-rdma" else set())
 
 
 def test_configuration_is_passed_on_as_it_was_given() -> None:
@@ -200,6 +217,9 @@ def test_what_the_router_looks_for_are_the_labels_of_the_nodes_services() -> Non
         ("nodeDefaults.device=gpu", "device is gpu, but resources.limits has no nvidia.com/gpu: ask for at least one"),
         ('nodeDefaults.resources={"limits": {"nvidia.com/gpu": 1}}', "device is cpu: its image cannot use one"),
         ("nodeDefaults.autoscaling.minReplicas=9", "autoscaling.minReplicas is 9, more than maxReplicas, 4"),
+        ("prefillPools.default.autoscaling.kind=twostep", "the autoscaler scales one prefill and one decode pool together"),
+        ("autoscaler.config.targets.ttft_s=0", "autoscaler.config.targets.ttft_s: Must be greater than 0"),
+        ("autoscaler.config.prefill.name=x", "autoscaler.config: Additional property prefill is not allowed"),
         ("router.autoscaling.minReplicas=9", "router: autoscaling.minReplicas is 9, more than maxReplicas, 8"),
         ("nodeDefaults.rollingUpdate.maxSurge=0", "both 0 nothing could ever be replaced"),
         ("tls.internal.mode=secrets", "tls.internal: mode is secrets: name them in"),
@@ -240,7 +260,7 @@ def test_pods_are_not_root_and_can_do_nothing_that_they_need_not() -> None:
         for name, pod in objects.pods().items():
             assert pod["securityContext"]["runAsNonRoot"] is True
             assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-            assert pod["automountServiceAccountToken"] is (name == "twostep-router")
+            assert pod["automountServiceAccountToken"] is (name in ("twostep-router", "twostep-autoscaler"))
             for container in (*pod["containers"], *pod.get("initContainers", ())):
                 if container["name"] not in ("first", "beside"):
                     _assert_powerless(container, may_lock_memory=objects is template(values="h100-rdma"))
@@ -257,12 +277,65 @@ def _assert_powerless(container: Object, *, may_lock_memory: bool) -> None:
 
 def test_the_router_may_list_and_watch_endpointslices_of_its_namespace_and_nothing_else() -> None:
     objects = everything()
-    [role] = objects.of("Role")
+    role = objects.one("Role", "twostep-router")
     assert role["rules"] == [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}]
-    [binding] = objects.of("RoleBinding")
+    binding = objects.one("RoleBinding", "twostep-router")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "twostep-router", "namespace": "prod"}]
     assert not objects.of("ClusterRole")
     assert not objects.of("ClusterRoleBinding")
+
+
+def test_the_autoscaler_may_scale_its_two_pools_and_little_else() -> None:
+    objects = everything()
+    rules = {
+        (*rule["apiGroups"], *rule["resources"]): (rule["verbs"], rule.get("resourceNames"))
+        for rule in objects.one("Role", "twostep-autoscaler")["rules"]
+        if rule["verbs"] != ["create"]
+    }
+    assert rules == {
+        ("apps", "deployments/scale"): (["get", "patch"], ["twostep-decode-scaled", "twostep-prefill-scaled"]),
+        ("", "pods"): (["list", "patch"], None),
+        ("coordination.k8s.io", "leases"): (["get", "update"], ["twostep-autoscaler"]),
+    }
+    [subject] = objects.one("RoleBinding", "twostep-autoscaler")["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": "twostep-autoscaler", "namespace": "prod"}
+
+
+def test_the_autoscaler_looks_for_the_pods_of_its_pools_and_of_the_routers() -> None:
+    objects = everything()
+    config = yaml.safe_load(objects.one("ConfigMap", "twostep-autoscaler")["data"]["config.yaml"])
+    for section, deployment in (
+        ("prefill", "twostep-prefill-scaled"),
+        ("decode", "twostep-decode-scaled"),
+        ("routers", "twostep-router"),
+    ):
+        wanted = dict(pair.split("=") for pair in config[section]["selector"].split(","))
+        found = [
+            one["metadata"]["name"]
+            for one in objects.of("Deployment")
+            if wanted.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        assert found == [deployment]
+    for pool in ("prefill", "decode"):
+        deployment = objects.one("Deployment", config[pool]["name"])
+        assert "replicas" not in deployment["spec"]
+        ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+        assert "metrics" in [port["name"] for port in ports]
+    assert config["routers"]["is_https"] is True
+
+
+def test_a_pool_of_gpus_takes_them_from_the_shared_budget_and_pools_that_may_sleep_let_requests_wait() -> None:
+    gpus = 'nodeDefaults.resources={"limits": {"nvidia.com/gpu": 1, "memory": "1Gi"}}'
+    objects = template(SCALED, "nodeDefaults.device=gpu", gpus, "nodeDefaults.autoscaling.minReplicas=0")
+    config = yaml.safe_load(objects.one("ConfigMap", "twostep-autoscaler")["data"]["config.yaml"])
+    assert [config[pool]["gpus_per_node"] for pool in ("prefill", "decode")] == [1, 1]
+    router = objects.one("ConfigMap", "twostep-router")["data"]["config.yaml"]
+    assert yaml.safe_load(router)["node_wait_s"] == 600
+    assert "node_wait_s" not in template(SCALED).one("ConfigMap", "twostep-router")["data"]["config.yaml"]
+
+
+def test_without_a_pool_to_scale_there_is_no_autoscaler() -> None:
+    assert "twostep-autoscaler" not in [one["metadata"]["name"] for one in template().objects]
 
 
 def test_a_pod_has_as_long_as_its_program_may_drain() -> None:
@@ -361,6 +434,7 @@ def test_rdma_brings_devices_memory_locks_networks_and_what_ucx_is_told() -> Non
 
 NODE = {"app.kubernetes.io/name": "twostep", "app.kubernetes.io/instance": "twostep", "app.kubernetes.io/component": "node"}
 ROUTER = {**NODE, "app.kubernetes.io/component": "router"}
+AUTOSCALER = {**NODE, "app.kubernetes.io/component": "autoscaler"}
 STRANGER = {"app": "stranger"}
 
 
@@ -398,6 +472,11 @@ def reaches(objects: Rendered, caller: dict[str, str], called: dict[str, str], p
         (STRANGER, ROUTER, 8000, True),
         (STRANGER, ROUTER, 8001, True),
         (STRANGER, ROUTER, 22, False),
+        (AUTOSCALER, NODE, 9090, True),
+        (AUTOSCALER, ROUTER, 8000, True),
+        (AUTOSCALER, NODE, 7000, False),
+        (AUTOSCALER, NODE, 41234, False),
+        (STRANGER, AUTOSCALER, 9091, False),
         (NODE, STRANGER, 8080, False),
         (ROUTER, STRANGER, 8080, False),
     ],
@@ -405,7 +484,7 @@ def reaches(objects: Rendered, caller: dict[str, str], called: dict[str, str], p
 def test_nobody_but_nodes_reaches_the_ports_of_ucx_and_nobody_but_routers_and_nodes_calls_nodes(
     caller: dict[str, str], called: dict[str, str], port: int, may: bool
 ) -> None:
-    assert reaches(template(), caller, called, port) is may
+    assert reaches(template(SCALED), caller, called, port) is may
 
 
 def test_network_policies_follow_the_ports_of_the_pools() -> None:
@@ -451,7 +530,7 @@ def test_every_selector_finds_the_pods_it_is_for() -> None:
         assert found == ["twostep-router" if one["metadata"]["name"] == "twostep" else one["metadata"]["name"]]
     for one in objects.of("PodMonitor"):
         wanted = one["spec"]["selector"]["matchLabels"].items()
-        assert len([name for name, labels in pods.items() if wanted <= labels.items()]) in (1, 3)
+        assert len([name for name, labels in pods.items() if wanted <= labels.items()]) in (1, 5)
     for one in objects.of("HorizontalPodAutoscaler") + objects.of("ScaledObject"):
         assert one["spec"]["scaleTargetRef"]["name"] in pods
         assert "replicas" not in objects.one("Deployment", one["spec"]["scaleTargetRef"]["name"])["spec"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import promql_parser
 import pytest
 
+from twostep.autoscaler.metrics import AutoscalerMetrics
 from twostep.node.metrics import NodeMetrics
 from twostep.router.metrics import Metrics
 from twostep.tests.helm.chart import CHART, template
@@ -20,14 +21,18 @@ OBSERVED = re.compile(r'observe(?:_value)?\(\s*"(\w+)"')
 METRIC = re.compile(r"\btwostep_[a-z_]+\b(?=[{\[ ])")
 
 
+SCALED = "nodeDefaults.autoscaling.kind=twostep"
+
+
 def known_metrics() -> set[str]:
-    counted = {name for registry in (NodeMetrics().registry, Metrics().registry) for name in registry._names_to_collectors}
+    registries = NodeMetrics().registry, Metrics().registry, AutoscalerMetrics().registry
+    counted = {name for registry in registries for name in registry._names_to_collectors}
     sources = [path.read_text() for folder in ("node", "prefill_node", "decode_node") for path in (ROOT / folder).glob("*.py")]
     return counted | {f"twostep_{name}" for source in sources for name in OBSERVED.findall(source)}
 
 
 def alerts() -> Iterator[tuple[str, str]]:
-    everything = ("monitoring.alerts=true", "monitoring.minPairBytesPerSecond=1", "nodeDefaults.rdma.enabled=true")
+    everything = ("monitoring.alerts=true", "monitoring.minPairBytesPerSecond=1", "nodeDefaults.rdma.enabled=true", SCALED)
     [rule] = template(*everything).of("PrometheusRule")
     for one in rule["spec"]["groups"][0]["rules"]:
         yield one["alert"], one["expr"]

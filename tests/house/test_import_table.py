@@ -38,8 +38,11 @@ FOLDERS = {
     "decode_node": folder("core proto kv_transfer engine node", WEB | MODEL),
     "kube": folder("core", MODEL | {"grpc"}),
     "router": folder("core proto kube", MODEL),
-    "cli": folder("core proto kv_transfer engine node prefill_node decode_node kube router", frozenset()),
-    "benchmarks": folder("core proto kv_transfer engine node prefill_node decode_node kube router cli tests", frozenset()),
+    "autoscaler": folder("core proto kube", MODEL | {"grpc"}),
+    "cli": folder("core proto kv_transfer engine node prefill_node decode_node kube router autoscaler", frozenset()),
+    "benchmarks": folder(
+        "core proto kv_transfer engine node prefill_node decode_node kube router autoscaler cli tests", frozenset()
+    ),
 }
 SHIPPED = [name for name in FOLDERS if name != "benchmarks"]
 """What a wheel brings."""

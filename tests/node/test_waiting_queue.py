@@ -68,6 +68,25 @@ def test_who_was_admitted_before_stands_first_again() -> None:
     assert list(rig.waiting) == ["b", "a"]
 
 
+def test_those_who_wait_are_served_in_an_order_that_is_asked_for_each_time() -> None:
+    best = ["c"]
+    rig = Rig(0)
+    rig.waiting = WaitingQueue(
+        rig.admit,
+        lambda: rig.now,
+        STRICT,
+        order=lambda items: sorted(range(len(items)), key=lambda place: (items[place] not in best, place)),
+    )
+    for name in ("a", "b", "c", "d"):
+        rig.waiting.append(name)
+    assert list(rig.waiting) == ["c", "a", "b", "d"]
+    best.append("d")
+    rig.free(2)
+    assert rig.admitted == ["c", "d"]
+    rig.waiting.prepend("e")
+    assert list(rig.waiting) == ["e", "a", "b"]
+
+
 def test_an_item_that_leaves_while_it_is_admitted_takes_nobody_with_it() -> None:
     served: list[str] = []
 

@@ -63,6 +63,18 @@
   for: 0m
   severity: warning
   summary: Prefill nodes keep dying, or are cut off, in the middle of writing to {{ "{{ $labels.pod }}" }}.
+{{- if include "twostep.scaledPools" . | fromJsonArray }}
+- name: TwostepAutoscalerHolds
+  expr: 'max(twostep_autoscaler_holding{ {{ $here }}}) == 1'
+  for: 10m
+  severity: warning
+  summary: The autoscaler cannot see or may not act, and changes nothing. Its log and its page /plan say why.
+- name: TwostepAutoscalerAway
+  expr: 'max(twostep_autoscaler_leading{ {{ $here }}}) == 0 or absent(twostep_autoscaler_leading{ {{ $here }}})'
+  for: 5m
+  severity: warning
+  summary: No autoscaler acts. Pools stay as large as they are.
+{{- end }}
 {{- $overRdma := list -}}
 {{- range include "twostep.pools" . | fromJsonArray }}
 {{- if and (eq .role "prefill") .pool.rdma.enabled (not .pool.rdma.allowTcp) }}{{ $overRdma = append $overRdma .name }}{{ end }}

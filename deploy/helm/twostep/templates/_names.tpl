@@ -51,6 +51,17 @@ app.kubernetes.io/component: router
 app.kubernetes.io/component: node
 {{- end -}}
 
+{{- define "twostep.autoscalerSelector" -}}
+{{ include "twostep.release" . }}
+app.kubernetes.io/component: autoscaler
+{{- end -}}
+
+{{/* A selector as the API server is asked with: takes (list root component). */}}
+{{- define "twostep.selectorText" -}}
+{{- $root := index . 0 -}}
+{{- printf "app.kubernetes.io/name=%s,app.kubernetes.io/instance=%s,app.kubernetes.io/component=%s" (default $root.Chart.Name $root.Values.nameOverride) $root.Release.Name (index . 1) -}}
+{{- end -}}
+
 {{- define "twostep.testSelector" -}}
 {{ include "twostep.release" . }}
 app.kubernetes.io/component: test

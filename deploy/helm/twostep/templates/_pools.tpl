@@ -11,6 +11,21 @@
 {{- toJson $pools -}}
 {{- end -}}
 
+{{/* The pools that our autoscaler scales, as twostep.pools has them. */}}
+{{- define "twostep.scaledPools" -}}
+{{- $scaled := list -}}
+{{- range include "twostep.pools" . | fromJsonArray -}}
+{{- if eq .pool.autoscaling.kind "twostep" }}{{ $scaled = append $scaled . }}{{ end -}}
+{{- end -}}
+{{- toJson $scaled -}}
+{{- end -}}
+
+{{/* Says "yes" when both pools may be scaled to zero. */}}
+{{- define "twostep.maySleep" -}}
+{{- $scaled := include "twostep.scaledPools" . | fromJsonArray -}}
+{{- if $scaled }}{{ if eq (int (index $scaled 0).pool.autoscaling.minReplicas) 0 }}yes{{ end }}{{ end -}}
+{{- end -}}
+
 {{/* The longest that nodes of any pool may take to start, in seconds. */}}
 {{- define "twostep.slowestStart" -}}
 {{- $longest := 0 -}}
@@ -63,6 +78,9 @@
 {{- if and $pool.rdma.enabled $pool.rdma.ucx.UCX_TLS (not (regexMatch "(^|,)(tcp|all)(,|$)" $pool.rdma.ucx.UCX_TLS)) -}}
 {{- fail (printf "%s: rdma.ucx.UCX_TLS is %s: UCX does not start without tcp, add it" $where $pool.rdma.ucx.UCX_TLS) -}}
 {{- end -}}
+{{- if and (has $pool.autoscaling.kind (list "hpa" "keda")) (eq (int $pool.autoscaling.minReplicas) 0) -}}
+{{- fail (printf "%s: autoscaling.minReplicas is 0: only kind twostep wakes a pool again" $where) -}}
+{{- end -}}
 {{- if and (eq $pool.autoscaling.kind "keda") (not $pool.autoscaling.prometheusAddress) -}}
 {{- fail (printf "%s: autoscaling.kind is keda: say where Prometheus is in autoscaling.prometheusAddress" $where) -}}
 {{- end -}}
@@ -70,6 +88,18 @@
 {{- range $pools -}}
 {{- if and (eq .role "prefill") .pool.rdma.enabled (not .pool.rdma.allowTcp) (not $hasDecodeRdma) -}}
 {{- fail (printf "prefillPools.%s: rdma is enabled and no decode pool has it: KV could only cross over TCP; enable it there, or set rdma.allowTcp" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- $scaled := include "twostep.scaledPools" . | fromJsonArray -}}
+{{- if $scaled -}}
+{{- $scaledRoles := list -}}
+{{- $fewest := list -}}
+{{- range $scaled }}{{ $scaledRoles = append $scaledRoles .role }}{{ $fewest = append $fewest (int .pool.autoscaling.minReplicas) }}{{ end -}}
+{{- if ne (sortAlpha $scaledRoles | join ",") "decode,prefill" -}}
+{{- fail (printf "autoscaling.kind is twostep in %d pools (%s): the autoscaler scales one prefill and one decode pool together" (len $scaled) (join ", " $scaledRoles)) -}}
+{{- end -}}
+{{- if and (has 0 $fewest) (ne (index $fewest 0) (index $fewest 1)) -}}
+{{- fail "autoscaling.minReplicas is 0 in one of the pools that are scaled together: they go to zero together, or neither" -}}
 {{- end -}}
 {{- end -}}
 {{- if not (has "decode" $roles) -}}

@@ -1,0 +1,86 @@
+"""In which order requests are served: by what is left of their time, then by priority, which grows with age, then by arrival.
+
+Pure, and asked anew for every step: a slack that was right when a request came is wrong when others have gone before it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twostep.core.request import Request, Timing
+
+SLACK_STEP_S = 0.05
+"""Slacks that differ by less count as equal, lest priority never counts."""
+
+Rank = tuple[bool, int, int, int]
+"""Compares requests: the lower is served first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request can say for itself. Times are the engine's clock's.
+
+    A lower `priority` is served earlier; `born_at` is when the request came to its router. The first token should be there at
+    `wanted_by` (infinite: no wish, or it is) and everything at `deadline`.
+    """
+
+    arrival: int
+    priority: int = 0
+    born_at: float = 0.0
+    wanted_by: float = math.inf
+    deadline: float = math.inf
+
+
+def claim_of(request: Request, timing: Timing, *, arrival: int, now: float, has_drawn: bool) -> Claim:
+    born_at, wanted_s = now - timing.age_s, None if has_drawn else request.level.ttft_s
+    wanted_by = math.inf if wanted_s is None else born_at + wanted_s
+    return Claim(arrival, request.level.priority, born_at, wanted_by, now + timing.remaining_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RankPolicy:
+    """Slack beyond `urgent_s` is no hurry. A request gains one level of priority for every `aging_s` of its age."""
+
+    urgent_s: float
+    aging_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Ranks claims at one moment, by the measured time that a prompt token takes."""
+
+    now: float
+    prefill_token_s: float
+    policy: RankPolicy
+
+    def rank(self, claim: Claim, num_tokens: int) -> Rank:
+        """Return where a request stands of which `num_tokens` are to be computed; who comes too late comes last."""
+        slack_s = min(claim.wanted_by, claim.deadline) - self.now - num_tokens * self.prefill_token_s
+        urgency = int(min(max(slack_s, 0.0), self.policy.urgent_s) / SLACK_STEP_S)
+        return slack_s < 0, urgency, self.aged_priority(claim), claim.arrival
+
+    def aged_priority(self, claim: Claim) -> int:
+        return claim.priority - int(max(0.0, self.now - claim.born_at) / self.policy.aging_s)
+
+    def is_hopeless(self, claim: Claim, num_tokens: int) -> bool:
+        """Return whether they cannot be computed by the request's deadline, though everything were for it from now on."""
+        return self.now + num_tokens * self.prefill_token_s > claim.deadline
+
+    def in_turns(self, waiting: Iterable[tuple[Request, Timing]]) -> list[int]:
+        """Return the places of requests that wait, in order of arrival, in the order in which they are to be served.
+
+        Each tenant's best comes before anybody's second.
+        """
+        ranked = sorted((self._rank_waiting(*one, arrival), one[0].level.tenant) for arrival, one in enumerate(waiting))
+        turns: Counter[str] = Counter()
+        order: list[tuple[int, Rank]] = []
+        for known, tenant in ranked:
+            order.append((turns[tenant], known))
+            turns[tenant] += 1
+        return [known[-1] for _, known in sorted(order)]
+
+    def _rank_waiting(self, request: Request, timing: Timing, arrival: int) -> Rank:
+        has_drawn = bool(request.output_tokens)
+        claim = claim_of(request, timing, arrival=arrival, now=self.now, has_drawn=has_drawn)
+        return self.rank(claim, len(request.prompt) + len(request.output_tokens))
