@@ -13,10 +13,12 @@ from twostep.cli.receipt import bill_table
 from twostep.cli.router_client import RouterClient
 
 WHY = {
-    "least_loaded_pair": "of the pairs between which bytes have moved, the one with least to do",
+    "cheapest_pair": "of the pairs between which bytes have moved, the one that was expected to take least",
+    "cheaper": "by measured rates a handoff would have cost more than it saves",
     "no_prefill_node": "no prefill node was ready",
     "no_proven_pair": "no prefill node had proved that its bytes arrive",
 }
+PARTS = ("queue", "prefill", "transfer", "overhead", "room")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -48,15 +50,27 @@ def explanation_lines(told: Mapping[str, Any]) -> Iterator[str]:
     yield f"{told['request']}, {told['prompt_tokens']} prompt tokens, arrived {arrived}: {told['outcome']}"
     for number, attempt in enumerate(told["attempts"], start=1):
         yield f"attempt {number}: {_where(attempt)}: {WHY.get(attempt['why'], attempt['why'])}"
+        yield from _expected(attempt)
         if attempt["tokens_before"]:
             yield f"  it went on from {attempt['tokens_before']} tokens of earlier attempts"
         if attempt["error"]:
             yield f"  it failed: {attempt['error']}"
 
 
+def _expected(attempt: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the router expected when it chose, and what the best decode node alone would have taken."""
+    cost, alone = attempt["expected_s"], attempt["expected_alone_s"]
+    if cost is None:
+        return
+    parts = ", ".join(f"{part} {cost[part]:.3f}" for part in PARTS if cost[part])
+    yield f"  expected: the first token after {cost['ttft']:.3f} s ({parts}), {attempt['expected_cached_tokens']} tokens cached"
+    if alone and attempt["prefill"]:
+        yield f"  the best decode node alone: the first token after {alone['ttft']:.3f} s, in all {alone['total']:.3f} s"
+
+
 def _where(attempt: Mapping[str, Any]) -> str:
     decode = _node(attempt["decode"], "requests")
-    return f"{_node(attempt['prefill'], 'tokens')}, then {decode}" if attempt["prefill"] else f"{decode} alone"
+    return f"{_node(attempt['prefill'], 'requests')}, then {decode}" if attempt["prefill"] else f"{decode} alone"
 
 
 def _node(node: Mapping[str, Any], unit: str) -> str:

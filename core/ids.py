@@ -24,6 +24,10 @@ class NodeRef:
     id: NodeId
     incarnation: Incarnation
 
+    def __hash__(self) -> int:
+        # Routers look nodes up all the time; names differ, and their hashes are kept.
+        return hash(self.id)
+
     def __str__(self) -> str:
         return f"{self.id}@{self.incarnation:x}"
 

@@ -57,6 +57,9 @@ class ServiceLevel:
     tpot_s: float | None = None
 
 
+DEFAULT_LEVEL = ServiceLevel()
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """A request's place in time, in durations, as clocks of different machines have nothing to do with each other.
@@ -85,7 +88,7 @@ class Request:
     stop: StopRules
     output_tokens: tuple[int, ...] = ()
     cache_salt: bytes = b""
-    level: ServiceLevel = ServiceLevel()
+    level: ServiceLevel = DEFAULT_LEVEL
 
     @property
     def tokens(self) -> tuple[int, ...]:

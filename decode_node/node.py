@@ -275,6 +275,7 @@ class DecodeNode:
             leases=self.parts.leases,
             readiness=self.readiness,
             metrics=self.parts.metrics,
+            pace=self._feed.pace,
             ledger=lambda: decode_ledger(self.parts),
             tracer=self.parts.tracer,
             hold=self.backpressure.hear,

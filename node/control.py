@@ -13,6 +13,7 @@ from twostep.engine.ledger import LedgerEntry as EngineEntry
 from twostep.node.description import LedgerEntry, NodeDescription, NodeLedger, NodeStatus, Peer, PeerState
 from twostep.node.leases import Heartbeat, Leases
 from twostep.node.metrics import NodeMetrics
+from twostep.node.pace_meter import PaceMeter
 from twostep.node.readiness import Readiness
 from twostep.node.trace import NodeTrace, Tracer
 
@@ -58,6 +59,7 @@ class NodeControl:
     leases: Leases
     readiness: Readiness
     metrics: NodeMetrics
+    pace: PaceMeter
     growth_tokens: int
     ledger: Callable[[], NodeLedger]
     tracer: Tracer
@@ -123,6 +125,10 @@ class NodeControl:
             referenced_blocks=blocks.referenced,
             total_blocks=blocks.total,
             peers=self.peers.states(),
+            waiting_tokens=sum(waiting),
+            block_hold_s=self.engine.supplies().blocks.mean_hold_s or 0.0,
+            prefill_rates=self.pace.prefill.points,
+            step_pace=self.pace.step.pace,
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import BlockId, NodeRef
+from twostep.core.pace import RatePoint, StepPace
 
 
 class PeerStage(enum.Enum):
@@ -29,7 +30,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PeerState:
-    """`path` is what carries the bytes; `bytes_per_s` was measured by the handshake's probe."""
+    """`path` is what carries the bytes; `bytes_per_s` was measured by handoffs, before the first by the handshake's probe."""
 
     node: NodeRef
     stage: PeerStage
@@ -53,7 +54,11 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's load at one moment. `queued_tokens` are prompt tokens not yet computed."""
+    """A node's load at one moment, and its measured paces.
+
+    `queued_tokens` are prompt tokens not yet computed, of them `waiting_tokens` are of requests that wait for memory.
+    `block_hold_s` is how long a block was held lately, 0 while nobody knows. What was not measured yet is empty or None.
+    """
 
     node: NodeRef
     not_ready_reason: str
@@ -66,6 +71,10 @@ class NodeStatus:
     referenced_blocks: int
     total_blocks: int
     peers: tuple[PeerState, ...] = ()
+    waiting_tokens: int = 0
+    block_hold_s: float = 0.0
+    prefill_rates: tuple[RatePoint, ...] = ()
+    step_pace: StepPace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,19 @@ from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine, StepResult
 from twostep.engine.loop import EngineLoop
 from twostep.node.metrics import NodeMetrics
+from twostep.node.pace_meter import PaceMeter
 from twostep.node.trace import Tracer
 
 STOP_S = 10.0
 
 
 class EngineFeed:
-    """Runs the engine's thread. `follow` is the node's task that takes up its steps."""
+    """Runs the engine's thread. `follow` is the node's task that takes up its steps; `pace` is measured from them."""
 
     def __init__(
         self, engine: Engine, metrics: NodeMetrics, tracer: Tracer, clock: Clock, threads: Threads = OWN_THREADS
     ) -> None:
+        self.pace = PaceMeter()
         self._engine = engine
         self._metrics = metrics
         self._tracer = tracer
@@ -54,6 +56,7 @@ class EngineFeed:
     def _take(self, item: StepResult | EngineFault, on_step: Callable[[StepResult], None]) -> None:
         if isinstance(item, EngineFault):
             raise item
+        self.pace.take(item)
         self._metrics.observe_step(item.record)
         self._metrics.request_faults.inc(len(item.faults))
         self._tracer.step(item.record)

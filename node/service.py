@@ -17,7 +17,14 @@ from twostep.node.trace import NodeTrace, Span
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
 from twostep.proto.rpc import Context
-from twostep.proto.wire import block_news_to_pb, geometry_to_pb, node_from_pb, node_to_pb
+from twostep.proto.wire import (
+    block_news_to_pb,
+    geometry_to_pb,
+    node_from_pb,
+    node_to_pb,
+    rate_point_to_pb,
+    step_pace_to_pb,
+)
 
 STAGES = {
     PeerStage.UNKNOWN: pb.PeerState.UNKNOWN,
@@ -131,6 +138,10 @@ def status_to_pb(status: NodeStatus) -> pb.NodeStatus:
         referenced_blocks=status.referenced_blocks,
         total_blocks=status.total_blocks,
         peers=map(peer_state_to_pb, status.peers),
+        waiting_tokens=status.waiting_tokens,
+        block_hold_s=status.block_hold_s,
+        prefill_rates=map(rate_point_to_pb, status.prefill_rates),
+        step_pace=step_pace_to_pb(status.step_pace) if status.step_pace else None,
     )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from twostep.core.clock import Clock
@@ -17,6 +17,7 @@ from twostep.core.errors import (
     Unsupported,
 )
 from twostep.core.ids import NodeId, NodeRef
+from twostep.core.pace import BandwidthMeter
 from twostep.core.threads import Threads
 from twostep.kv_transfer.carrier import Carrier
 from twostep.kv_transfer.sender import Sender
@@ -54,6 +55,7 @@ class _Destination:
     reason: str = ""
     bytes_per_s: float = 0.0
     carrier: Carrier | None = None
+    handoffs: BandwidthMeter = field(default_factory=BandwidthMeter)
     registration: int = 0
     checked_at: float = 0.0
     suspended_until: float = 0.0
@@ -136,6 +138,11 @@ class DestinationPeers:
         if destination and destination.stage is PeerStage.PROVEN:
             destination.stage, destination.reason = PeerStage.HANDSHAKING, reason
             self._shake_hands(destination)
+
+    def note_handoff(self, node: NodeRef, num_bytes: int, seconds: float) -> None:
+        """Learn how fast bytes move there: `seconds` passed with a write of a handoff in flight."""
+        if destination := self._current(node):
+            destination.handoffs.record(num_bytes, seconds)
 
     def note_mismatch(self, node: NodeRef) -> None:
         """A copy there never matched although its source is sound: after too many of them it is suspended."""
@@ -259,4 +266,5 @@ class DestinationPeers:
 
     def _state(self, destination: _Destination) -> PeerState:
         path = "/".join(filter(None, (self._hello.transport, destination.carrier)))
-        return PeerState(destination.peer.node, destination.stage, destination.reason, path, destination.bytes_per_s)
+        bytes_per_s = destination.handoffs.bytes_per_s or destination.bytes_per_s
+        return PeerState(destination.peer.node, destination.stage, destination.reason, path, bytes_per_s)

@@ -61,7 +61,7 @@ class LegRunner:
             finished = request.stop.finish_reason(token, len(request.output_tokens)) is not None
             report = await self._send_rest(leg, leg.outgoing, finished=finished)
             sent_at = clock()
-            self._measure(report)
+            self._measure(leg, report)
             if not checking.done():
                 await leg.unless_stopped(checking)
             leg.enter(Phase.AWAITING_ANSWER)
@@ -85,8 +85,9 @@ class LegRunner:
         done = Done(leg.id, generation, token, cells, cells is None, since_computed_s=now - computed_at)
         self._accept(leg, await leg.unless_stopped(self._parts.destinations.done(done, give_up_s=leg.deadline - now)))
 
-    def _measure(self, report: LegReport) -> None:
+    def _measure(self, leg: PrefillLeg, report: LegReport) -> None:
         if report.transfer_s > 0:
+            self._parts.peers.note_handoff(leg.id.destination, report.bytes_sent, report.transfer_s)
             self._parts.metrics.handoff_bandwidth.observe(report.bytes_sent / report.transfer_s)
 
     def _open(self, leg: PrefillLeg, reservation: Reservation) -> OutgoingLeg:

@@ -211,6 +211,7 @@ class PrefillNode:
             leases=self.parts.leases,
             readiness=self.readiness,
             metrics=self.parts.metrics,
+            pace=self._feed.pace,
             ledger=lambda: prefill_ledger(self.parts, self.legs),
             tracer=self.parts.tracer,
             growth_tokens=0,

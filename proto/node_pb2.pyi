@@ -195,7 +195,7 @@ class CordonRequest(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("node", "ready", "not_ready_reason", "step", "num_running", "num_waiting", "queued_tokens", "free_blocks", "cached_blocks", "referenced_blocks", "total_blocks", "peers")
+    __slots__ = ("node", "ready", "not_ready_reason", "step", "num_running", "num_waiting", "queued_tokens", "free_blocks", "cached_blocks", "referenced_blocks", "total_blocks", "peers", "waiting_tokens", "block_hold_s", "prefill_rates", "step_pace")
     NODE_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     NOT_READY_REASON_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,10 @@ class NodeStatus(_message.Message):
     REFERENCED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_HOLD_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_RATES_FIELD_NUMBER: _ClassVar[int]
+    STEP_PACE_FIELD_NUMBER: _ClassVar[int]
     node: NodeRef
     ready: bool
     not_ready_reason: str
@@ -220,7 +224,27 @@ class NodeStatus(_message.Message):
     referenced_blocks: int
     total_blocks: int
     peers: _containers.RepeatedCompositeFieldContainer[PeerState]
-    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., step: _Optional[int] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., referenced_blocks: _Optional[int] = ..., total_blocks: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[PeerState, _Mapping]]] = ...) -> None: ...
+    waiting_tokens: int
+    block_hold_s: float
+    prefill_rates: _containers.RepeatedCompositeFieldContainer[RatePoint]
+    step_pace: StepPace
+    def __init__(self, node: _Optional[_Union[NodeRef, _Mapping]] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., step: _Optional[int] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., referenced_blocks: _Optional[int] = ..., total_blocks: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[PeerState, _Mapping]]] = ..., waiting_tokens: _Optional[int] = ..., block_hold_s: _Optional[float] = ..., prefill_rates: _Optional[_Iterable[_Union[RatePoint, _Mapping]]] = ..., step_pace: _Optional[_Union[StepPace, _Mapping]] = ...) -> None: ...
+
+class RatePoint(_message.Message):
+    __slots__ = ("position", "token_s")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    token_s: float
+    def __init__(self, position: _Optional[int] = ..., token_s: _Optional[float] = ...) -> None: ...
+
+class StepPace(_message.Message):
+    __slots__ = ("base_s", "sequence_s")
+    BASE_S_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_S_FIELD_NUMBER: _ClassVar[int]
+    base_s: float
+    sequence_s: float
+    def __init__(self, base_s: _Optional[float] = ..., sequence_s: _Optional[float] = ...) -> None: ...
 
 class LedgerRequest(_message.Message):
     __slots__ = ()

@@ -6,6 +6,7 @@ from twostep.core.block_news import BlockNews
 from twostep.core.errors import ServingError, error_classes
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
+from twostep.core.pace import RatePoint, StepPace
 from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.proto import node_pb2 as pb
@@ -246,3 +247,19 @@ def _hashes(joined: bytes) -> tuple[BlockHash, ...]:
     if len(joined) % HASH_BYTES:
         raise ValueError(f"block hashes have {HASH_BYTES} bytes each, found {len(joined)} bytes")
     return tuple(BlockHash(joined[start : start + HASH_BYTES]) for start in range(0, len(joined), HASH_BYTES))
+
+
+def rate_point_to_pb(point: RatePoint) -> pb.RatePoint:
+    return pb.RatePoint(position=point.position, token_s=point.token_s)
+
+
+def rate_point_from_pb(wire: pb.RatePoint) -> RatePoint:
+    return RatePoint(wire.position, wire.token_s)
+
+
+def step_pace_to_pb(pace: StepPace) -> pb.StepPace:
+    return pb.StepPace(base_s=pace.base_s, sequence_s=pace.sequence_s)
+
+
+def step_pace_from_pb(wire: pb.StepPace) -> StepPace:
+    return StepPace(wire.base_s, wire.sequence_s)

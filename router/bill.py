@@ -17,13 +17,14 @@ NO_DECODE = DecodeBill(0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0)
 @dataclass(frozen=True, slots=True)
 class Intake:
     """How a request came in: when it `arrived` on the router's clock, how many seconds it took to turn its prompt into tokens,
-    how many it waited for nodes to come, and the name and the trace that its client gave it."""
+    how many it waited for nodes to come and for room at them, and the name, trace and session that its client gave it."""
 
     arrived: float
     tokenize_s: float = 0.0
     queue_s: float = 0.0
     client_id: str = ""
     traceparent: str = ""
+    session: str = ""
 
 
 @dataclass(slots=True)

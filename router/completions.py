@@ -20,7 +20,7 @@ from twostep.router.body import BodyReader
 from twostep.router.choice_stream import ChoiceStream
 from twostep.router.config import RouterConfig
 from twostep.router.event_stream import EventStream
-from twostep.router.generation import Answer, Ask, Generator, Prompt, run_together
+from twostep.router.generation import Answer, Ask, Generator, run_together
 from twostep.router.http_edge import IDS, unless_gone
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -32,6 +32,7 @@ from twostep.router.openai.reply import Choice, ReplyWriter
 from twostep.router.request_record import ClientGone, RequestRecord, recorded
 from twostep.router.transcript import Piece
 from twostep.router.usage import total
+from twostep.router.wishes import Wishes, read_wishes
 
 F = TypeVar("F", bound=GenerationFields)
 
@@ -97,21 +98,22 @@ class Completions(Generic[F]):
             asked = self._dialect.parse(body)
             require_model(asked.model, self._model.names)
             admitted.enter_context(self._admission.admit(self._dialect.num_choices(asked)))
-            return await self._job(asked, scope[IDS].internal, intake)
+            return await self._job(asked, scope[IDS].internal, intake, read_wishes(Headers(scope=scope).get))
 
-    async def _job(self, asked: F, request: RequestId, intake: Intake) -> Job:
+    async def _job(self, asked: F, request: RequestId, intake: Intake, wishes: Wishes) -> Job:
         clock = asyncio.get_running_loop().time
         tokenizing = clock()
         prompts = await self._dialect.prompts(asked, self._model)
         intake = replace(intake, tokenize_s=clock() - tokenizing)
         ids = choice_ids(request, len(prompts))
-        choices = [await self._choice_job(index, asked, ids[index], prompt, intake) for index, prompt in enumerate(prompts)]
+        asks = [
+            await self._generator.accept(asked, prompt, ids[index], intake=intake, wishes=wishes)
+            for index, prompt in enumerate(prompts)
+        ]
+        choices = [ChoiceJob(index, ask, prompts[index].echo) for index, ask in enumerate(asks)]
         name = asked.model or self._model.names[0]
         writer = self._dialect.writer(request, name, int(time.time()), num_choices=len(choices))
         return Job(choices, writer, bool(asked.stream), asked.wants_usage)
-
-    async def _choice_job(self, index: int, asked: F, request: RequestId, prompt: Prompt, intake: Intake) -> ChoiceJob:
-        return ChoiceJob(index, await self._generator.accept(asked, prompt, request, intake=intake), prompt.echo)
 
     async def _whole(self, job: Job, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
         answered = await run_together([self._collect(one) for one in job.choices])

@@ -83,8 +83,17 @@ class RouterConfig:
     """New attempts that are possible at once, and every minute, whatever that share is."""
     max_in_flight: Count = 1024
     """Requests served at once; one more is refused with 429."""
+    ahead_s: Seconds = 4.0
+    """Seconds of prompt work, by measured rates, that are sent ahead to each node; more waits in the router."""
+    queue_s: Seconds = 30.0
+    """A request that would wait longer than this is refused with 429 and told when there will be room."""
     prefix_index_bytes: Count = 256 << 20
     """Memory for what the router knows of the nodes' prefix caches, about; beyond that it forgets what it has known longest."""
+    prefix_memory_s: Seconds = 300.0
+    """For how long a prompt is taken to lie in the cache of a node that does not tell what its cache holds."""
+    spread_s: Seconds = 2.0
+    """A node on which so much more is ahead than on others, in seconds, is no longer preferred for the prefix it holds: they
+    compute it too. A request that wants its first token earlier counts by that."""
     max_body_bytes: Count = 4 << 20
     """Largest request body; a larger one is refused with 413."""
     max_held_body_bytes: Count = 256 << 20

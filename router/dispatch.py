@@ -9,16 +9,18 @@ from typing import Protocol
 
 from twostep.core.clock import Clock
 from twostep.core.errors import Cancelled, DeadlineExceeded, NoReadyNode, ServingError
-from twostep.core.ids import NodeRef
+from twostep.core.ids import NodeRef, RequestId
 from twostep.core.request import FinishReason, Request
-from twostep.router.bill import Intake, Timeline
+from twostep.router.bill import Bill, Intake, Timeline
 from twostep.router.config import RouterConfig
+from twostep.router.gate import Gate, Weighing
 from twostep.router.history import History, RequestStory, told
 from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
 from twostep.router.metrics import Metrics
 from twostep.router.node_pool import NodePool
-from twostep.router.placement import Avoid, Placement, choose_pair
+from twostep.router.placement import Avoid, Placement
+from twostep.router.placer import Errand, Found, Placer
 from twostep.router.request_state import RequestState
 from twostep.router.retry_budget import RetryBudget
 from twostep.router.run import OnTokens, Outcome, Run
@@ -31,7 +33,7 @@ class Dispatch(Protocol):
     async def run(self, request: Request, on_tokens: OnTokens, *, intake: Intake, timeout_s: float) -> Outcome:
         """Serve the request; cancelling this ends it on every node. `timeout_s` counts from its arrival.
 
-        Raises ServingError.
+        Requests of one `session` are placed together where that costs nothing. Raises ServingError.
         """
 
 
@@ -53,7 +55,8 @@ class Dispatcher:
         self._config = config
         self._metrics = metrics
         self._budget = RetryBudget(config.retry_share, config.retry_reserve, clock)
-        self._bad_pairs: set[tuple[NodeRef, NodeRef]] = set()
+        self._placer = Placer(pool.fleet, pool.prefixes, lambda: pool.typical, config, metrics, clock)
+        self._gate = Gate(Weighing(self._placer.demand, pool.fleet.capacity), config, metrics, clock)
         self._limits: set[asyncio.Timeout] = set()
         self._stopped: ServingError | None = None
 
@@ -82,9 +85,13 @@ class Dispatcher:
         try:
             async with self._limit(deadline) as limit:
                 inbox.on_overflow(lambda: _end_now(limit))
-                async with Legs(self._pool, request, inbox, traceparent, arrived=intake.arrived, deadline=deadline) as legs:
+                async with (
+                    self._admitted(request, times, deadline),
+                    Legs(self._pool, request, inbox, traceparent, arrived=intake.arrived, deadline=deadline) as legs,
+                ):
+                    errand = Errand.of(request, intake.session)
                     run = Run(
-                        *(request, state, legs, inbox, times, story, on_tokens),
+                        *(errand, state, legs, inbox, times, story, on_tokens),
                         nodes=self,
                         metrics=self._metrics,
                         hedge_after_s=self._config.hedge_after_s,
@@ -113,6 +120,15 @@ class Dispatcher:
             _end_now(limit)
 
     @asynccontextmanager
+    async def _admitted(self, request: Request, times: Timeline, deadline: float) -> AsyncIterator[None]:
+        """Hold room at the nodes for the block; waiting for it goes onto the bill."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        async with self._gate.admitted(request, remaining_s=deadline - began):
+            times.intake = replace(times.intake, queue_s=times.intake.queue_s + now() - began)
+            yield
+
+    @asynccontextmanager
     async def _limit(self, deadline: float) -> AsyncIterator[asyncio.Timeout]:
         if self._stopped:
             raise self._stopped
@@ -123,28 +139,32 @@ class Dispatcher:
             finally:
                 self._limits.discard(limit)
 
-    def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
-        avoid = replace(avoid, mismatched=avoid.mismatched | self._bad_pairs)
-        return choose_pair(self._pool.ready(), allow_decode_alone=self._config.allow_decode_alone, keep=keep, avoid=avoid)
+    def place(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        return self._placer.place(errand, num_accepted=num_accepted, keep=keep, avoid=avoid)
 
-    async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+    async def place_again(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
         try:
             async with asyncio.timeout(self._config.recovery_wait_s):
-                return await self._first_placement(keep, avoid)
+                return await self._first_placement(errand, num_accepted, keep, avoid)
         except TimeoutError:
-            return self.place(keep, avoid)
+            return self.place(errand, num_accepted, keep, avoid)
 
     def may_retry(self, error: ServingError) -> bool:
         return self._budget.take(error)
 
     def forbid(self, prefill: NodeRef, decode: NodeRef) -> None:
-        known = {description.ref for role in ("prefill", "decode") for description in self._pool.described(role)}
-        self._bad_pairs = {(p, d) for p, d in self._bad_pairs if p in known and d in known} | {(prefill, decode)}
+        self._placer.forbid(prefill, decode)
 
-    async def _first_placement(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+    def computed(self, request: RequestId) -> None:
+        self._gate.computed(request)
+
+    def learn(self, placement: Placement, found: Found, bill: Bill, num_tokens: int) -> None:
+        self._placer.learn(placement, found, bill, num_tokens)
+
+    async def _first_placement(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
         while True:
             try:
-                return self.place(keep, avoid)
+                return self.place(errand, num_accepted, keep, avoid)
             except NoReadyNode:
                 await self._pool.change()
 

@@ -1,8 +1,11 @@
 """Says of one request why it was served where it was, and what came of that. Pure: a story in, plain values out."""
 
+from dataclasses import asdict
+
 from twostep.router.history import AttemptStory, RequestStory
 from twostep.router.node_view import NodeView
 from twostep.router.openai.event import Json
+from twostep.router.placement import Cost
 
 
 def explain(story: RequestStory) -> Json:
@@ -23,10 +26,17 @@ def _attempt(attempt: AttemptStory) -> Json:
     return {
         "prefill": _node(placement.prefill),
         "decode": _node(placement.decode),
-        "why": placement.bypass or "least_loaded_pair",
+        "why": placement.bypass or "cheapest_pair",
+        "expected_s": _cost(placement.cost),
+        "expected_alone_s": _cost(placement.alone_cost),
+        "expected_cached_tokens": placement.cached_tokens,
         "tokens_before": attempt.num_tokens,
         "error": attempt.error,
     }
+
+
+def _cost(cost: Cost | None) -> Json | None:
+    return {**asdict(cost), "ttft": cost.ttft, "total": cost.total} if cost else None
 
 
 def _node(node: NodeView | None) -> Json | None:

@@ -17,6 +17,7 @@ from twostep.router.openai.generation_fields import GenerationFields
 from twostep.router.run import Outcome
 from twostep.router.transcript import Piece, Transcript
 from twostep.router.usage import Usage
+from twostep.router.wishes import NO_WISHES, Wishes
 
 T = TypeVar("T")
 
@@ -70,9 +71,9 @@ class Generator:
         self._timeout_s = timeout_s
 
     async def accept(
-        self, fields: GenerationFields, prompt: Prompt, request: RequestId, *, intake: Intake, timeout_s: float | None = None
+        self, fields: GenerationFields, prompt: Prompt, request: RequestId, *, intake: Intake, wishes: Wishes = NO_WISHES
     ) -> Ask:
-        """Return what `fields` ask for, as soon as it could be served; `timeout_s` is the client's own.
+        """Return what `fields` ask for, as soon as it could be served.
 
         Raises InvalidRequest, PromptTooLong, NoReadyNode.
         """
@@ -83,10 +84,11 @@ class Generator:
         limits = self._model.limits()
         require_tokens(prompt.tokens, limits.vocab_size, prompt.field)
         eos_ids = self._model.tokenizer.eos_ids
-        accepted = accept(fields, request, prompt.tokens, limits, eos_ids, field=prompt.field)
+        wishes = wishes.with_fields(fields)
+        accepted = accept(fields, request, prompt.tokens, limits, eos_ids, field=prompt.field, level=wishes.level)
         self._metrics.arrived_tokens.observe(len(prompt.tokens))
-        timeout_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
-        return Ask(accepted, fields.stop_strings, fields.bill, intake, timeout_s)
+        timeout_s = self._timeout_s if wishes.timeout_s is None else min(wishes.timeout_s, self._timeout_s)
+        return Ask(accepted, fields.stop_strings, fields.bill, replace(intake, session=wishes.session), timeout_s)
 
     async def run(self, ask: Ask, on_pieces: OnPieces) -> Answer:
         """Serve one ask; cancelling this ends it on every node. Raises ServingError, and what `on_pieces` raises."""

@@ -14,7 +14,7 @@ from twostep.router.admission import Admission
 from twostep.router.bill import Intake, server_timing
 from twostep.router.config import RouterConfig
 from twostep.router.generation import Answer, Ask, Generator, OnPieces, Prompt
-from twostep.router.grpc_call import ID_KEY, TIMING_KEY, read_caller, read_ids
+from twostep.router.grpc_call import ID_KEY, TIMING_KEY, read_call_wishes, read_caller, read_ids
 from twostep.router.grpc_wire import chat_from_pb, delta_to_pb, fields_from_pb, finished_to_pb
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
@@ -22,6 +22,7 @@ from twostep.router.openai.accept import require_model
 from twostep.router.openai.conversation_of import conversation_of
 from twostep.router.request_record import RequestIds, recorded
 from twostep.router.transcript import Piece
+from twostep.router.wishes import Wishes
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Serving"].full_name
 
@@ -49,10 +50,11 @@ class ServingService(serving_pb2_grpc.ServingServicer):
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
         ids = read_ids(context)
         with recorded(self._metrics, ids, "grpc Generate") as record:
+            wishes = read_call_wishes(context)
             record.caller = read_caller(context)
             await context.send_initial_metadata(((ID_KEY, ids.public),))
             with self._admission.admit():
-                answer = await self._generate(request, ids, context)
+                answer = await self._generate(request, ids, wishes, context)
             record.outcome, record.usage = answer.finish, answer.usage
 
     async def Models(self, _: pb.ModelsRequest, __: Context) -> pb.ModelsReply:
@@ -74,8 +76,8 @@ class ServingService(serving_pb2_grpc.ServingServicer):
             record.outcome = "ok"
             return reply
 
-    async def _generate(self, request: pb.GenerateRequest, ids: RequestIds, context: Context) -> Answer:
-        ask = await self._accept(request, ids, context)
+    async def _generate(self, request: pb.GenerateRequest, ids: RequestIds, wishes: Wishes, context: Context) -> Answer:
+        ask = await self._accept(request, ids, wishes, context)
         answer = await self._generator.run(ask, self._deltas(context))
         if answer.rest:
             await self._write(context, delta_to_pb(answer.rest))
@@ -83,15 +85,15 @@ class ServingService(serving_pb2_grpc.ServingServicer):
         context.set_trailing_metadata(((TIMING_KEY, server_timing(answer.bill)),))
         return answer
 
-    async def _accept(self, request: pb.GenerateRequest, ids: RequestIds, context: Context) -> Ask:
+    async def _accept(self, request: pb.GenerateRequest, ids: RequestIds, wishes: Wishes, context: Context) -> Ask:
         clock = asyncio.get_running_loop().time
-        arrived, timeout_s = clock(), context.time_remaining()
+        arrived = clock()
         fields = fields_from_pb(request)
         require_model(fields.model, self._model.names)
         tokenizing = clock()
         prompt = await self._prompt(request)
         intake = Intake(arrived, tokenize_s=clock() - tokenizing, client_id=ids.public, traceparent=traceparent_of(context))
-        return await self._generator.accept(fields, prompt, ids.internal, intake=intake, timeout_s=timeout_s)
+        return await self._generator.accept(fields, prompt, ids.internal, intake=intake, wishes=wishes)
 
     async def _prompt(self, request: pb.GenerateRequest | pb.TokenizeRequest) -> Prompt:
         match request.WhichOneof("input"):

@@ -15,6 +15,7 @@ from twostep.core.ticket import Ticket
 from twostep.router.events import NodeLost, PrefillDone, PrefillFailed, Reserved, ReserveFailed
 from twostep.router.inbox import Inbox
 from twostep.router.node_connection import NodeConnection
+from twostep.router.node_load import Work
 from twostep.router.node_pool import NodePool
 from twostep.router.placement import Placement
 
@@ -56,9 +57,9 @@ class Legs:
         """Ask D for room. Its events carry `attempt`. Waits only for an earlier leg on D that is being ended."""
         if ending := self._ending.pop(placement.decode.ref, None):
             await ending
-        node = self._admit(placement.decode.ref, weight=1)
+        node = self._admit(placement.decode.ref, placement.decode_work)
         request = replace(self._request, output_tokens=output_tokens)
-        self._expect_prefill(placement, weight=len(request.tokens))
+        self._expect_prefill(placement)
         self._start(placement.decode.ref, self._reserve(node, attempt, placement, request))
 
     async def prefill(self, attempt: int, placement: Placement, ticket: Ticket, output_tokens: tuple[int, ...]) -> None:
@@ -67,10 +68,10 @@ class Legs:
         if ending := self._ending.pop(source, None):
             await ending
         request = replace(self._request, output_tokens=output_tokens)
-        if self._expected_at:
+        if self._expected_at and self._expected_at is not self._pool.find(source):
             self._expected_at.remove(self._request.id)
-            self._expected_at = None
-        node = self._admit(source, weight=len(request.tokens))
+        self._expected_at = None
+        node = self._admit(source, placement.prefill_work)
         self._start(source, self._prefill(node, attempt, placement, ticket, request))
 
     def cancel(self, ref: NodeRef, reason: str) -> None:
@@ -92,11 +93,11 @@ class Legs:
         if node := self._pool.find(ref):
             node.remove(self._request.id)
 
-    def _admit(self, ref: NodeRef, *, weight: int) -> NodeConnection | None:
+    def _admit(self, ref: NodeRef, work: Work) -> NodeConnection | None:
         node = self._pool.find(ref)
         if node:
             self._nodes.add(ref)
-            node.add(self._request.id, self._inbox, weight=weight)
+            node.add(self._request.id, self._inbox, work)
         return node
 
     def _tell_nodes(self) -> None:
@@ -105,13 +106,13 @@ class Legs:
             if node := self._pool.find(ref):
                 node.wake()
 
-    def _expect_prefill(self, placement: Placement, *, weight: int) -> None:
+    def _expect_prefill(self, placement: Placement) -> None:
         """Let P's load show the prefill to come, so that others are placed elsewhere while this one is being reserved."""
         if self._expected_at:
             self._expected_at.remove(self._request.id)
         self._expected_at = self._pool.find(placement.prefill.ref) if placement.prefill else None
         if self._expected_at:
-            self._expected_at.expect(self._request.id, weight=weight)
+            self._expected_at.expect(self._request.id, placement.prefill_work)
 
     def _start(self, ref: NodeRef, call: Coroutine[Any, Any, None]) -> None:
         self._calls[ref] = task = asyncio.create_task(call)

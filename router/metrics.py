@@ -60,6 +60,17 @@ class Metrics:
         self.slowest_pair = self._gauge(
             "slowest_pair_bytes_per_second", "What the slowest proven pair's last probe moved; 0 without a proven pair"
         )
+        self.queued = self._gauge("queued_requests", "Requests that wait in the router until there is room for them")
+        self.queue_wait = self._histogram("queue_wait_seconds", "How long admitted requests waited in the router", SECONDS)
+        self.admission_refused = self._counter("admission_refused", "Requests that would have waited too long: 429")
+        self.prefix_tokens = self._counter(
+            "prefix_tokens",
+            "Prompt tokens that were expected in prefix caches, found there, missed (expected only) or unexpected (found only)",
+            "what",
+        )
+        self.prefix_alarms = self._counter(
+            "prefix_alarms", "Times that a node turned out not to hold what was expected", "node"
+        )
         self.prefix_bytes = self._gauge("prefix_index_bytes", "Memory for what is known of prefix caches, about")
         self.prefix_forgotten = self._gauge("prefix_index_forgotten", "Blocks at nodes given up because the index was full")
         self.prefix_gaps = self._gauge("prefix_index_gaps", "How often a node had to tell anew what it holds")

@@ -10,6 +10,7 @@ from twostep.core.block_news import BlockNews
 from twostep.core.errors import NodeUnavailable, ServingError
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import NodeRef, RequestId, RouterId
+from twostep.core.pace import PrefillCurve
 from twostep.core.request import FinishReason, Request, Timing
 from twostep.core.ticket import Ticket
 from twostep.proto import node_pb2 as pb
@@ -25,6 +26,8 @@ from twostep.proto.wire import (
     node_from_pb,
     node_to_pb,
     prefill_bill_from_pb,
+    rate_point_from_pb,
+    step_pace_from_pb,
     ticket_from_pb,
     ticket_to_pb,
 )
@@ -215,6 +218,10 @@ def _status(wire: pb.NodeStatus) -> NodeStatus:
         cached_blocks=wire.cached_blocks,
         total_blocks=wire.total_blocks,
         peers={node_from_pb(peer.node): _peer_state(peer) for peer in wire.peers},
+        waiting_tokens=wire.waiting_tokens,
+        block_hold_s=wire.block_hold_s,
+        prefill_curve=PrefillCurve([rate_point_from_pb(point) for point in wire.prefill_rates]) if wire.prefill_rates else None,
+        step_pace=step_pace_from_pb(wire.step_pace) if wire.HasField("step_pace") else None,
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from twostep.core.block_hash import HASH_BLOCK_TOKENS
 from twostep.core.clock import Clock
@@ -16,7 +16,8 @@ from twostep.router.events import DecodeEnded, NodeLost, StreamEvent
 from twostep.router.inbox import Inbox
 from twostep.router.node_client import Beat, Followed, Living, NodeClient
 from twostep.router.node_health import NodeHealth
-from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, Peer
+from twostep.router.node_load import NodeLoad, Work, view_of
+from twostep.router.node_view import UNMEASURED_CURVE, NodeDescription, NodeStatus, NodeView, Peer, Typical
 from twostep.router.prefix_index import PrefixIndex
 from twostep.router.prompt_hashes import Naming
 
@@ -28,14 +29,6 @@ REST_S = 0.02
 REOPEN_S = 0.1
 PEERS_LEASES = 4
 SETTLED = frozenset({"proven", "failed", "suspended"})
-
-
-@dataclass(frozen=True, slots=True)
-class LiveRequest:
-    """A request that lives on the node. `weight` is its share of the node's load."""
-
-    inbox: Inbox
-    weight: int
 
 
 class NodeConnection:
@@ -51,6 +44,7 @@ class NodeConnection:
         *,
         clock: Clock,
         on_change: Callable[[], None],
+        on_load: Callable[[], None],
         on_met: Callable[[], None],
     ) -> None:
         self.client = client
@@ -66,13 +60,15 @@ class NodeConnection:
         self._prefixes = prefixes
         self._clock = clock
         self._on_change = on_change
+        self._on_load = on_load
         self._on_met = on_met
         self._news = asyncio.Event()
         self._sequence = 0
-        self._requests: dict[RequestId, LiveRequest] = {}
-        self._expected: dict[RequestId, int] = {}
-        self._load = 0
-        self._foreign_load = 0
+        self._load = NodeLoad(computes_for_others=member.role == "prefill")
+        self._requests: dict[RequestId, Inbox] = {}
+        self._expected: set[RequestId] = set()
+        self._begun: set[RequestId] = set()
+        """Those that have had a token from here: their prompts are computed."""
         self._unknown: dict[RequestId, float] = {}
         """Since when the node has not known a request that it should know."""
         self._told: tuple[list[Peer], float] = ([], float("-inf"))
@@ -104,31 +100,39 @@ class NodeConnection:
     def live(self) -> frozenset[RequestId]:
         return frozenset(self._requests)
 
-    def view(self) -> NodeView:
-        """Return the node for placement. Raises RuntimeError when it was never described."""
-        if self.description is None or self.status is None:
+    def view(self, typical: Typical) -> NodeView:
+        """Return the node for placement, `typical` where it has not measured itself. Raises RuntimeError before it is known."""
+        known, status = self.description, self.status
+        if known is None or status is None:
             raise RuntimeError(f"{self.client.address} has not been described yet")
-        return NodeView(self.description, self._own_load() + self._foreign_load, self._proven())
+        return view_of(known, status, self._load, typical, place=self.member.place)
 
-    def expect(self, request: RequestId, *, weight: int) -> None:
+    def expect(self, request: RequestId, work: Work) -> None:
         """Count a request that is placed here but not sent yet, until it is added or removed."""
-        self._expected[request] = weight
+        self._expected.add(request)
+        self._load.expect(request, work, self._clock())
+        self._on_load()
 
-    def add(self, request: RequestId, inbox: Inbox, *, weight: int) -> None:
+    def add(self, request: RequestId, inbox: Inbox, work: Work) -> None:
         """List the request as living here, and deliver to `inbox` what happens to it here."""
-        self.remove(request)
-        self._requests[request] = LiveRequest(inbox, weight)
-        self._load += weight
+        self._expected.discard(request)
+        self._unknown.pop(request, None)
+        self._begun.discard(request)
+        self._requests[request] = inbox
+        self._load.send(request, work, self._clock())
         self._health.begin()
         self._look_at_health()
+        self._on_load()
 
     def remove(self, request: RequestId) -> None:
         """The request no longer lives here, nor is it expected."""
-        self._expected.pop(request, None)
+        self._expected.discard(request)
         self._unknown.pop(request, None)
-        known = self._requests.pop(request, None)
-        self._load -= known.weight if known else 0
+        self._begun.discard(request)
+        self._requests.pop(request, None)
+        self._load.remove(request, self._clock())
         self._may_end.set()
+        self._on_load()
 
     def retire(self, reason: str) -> None:
         """Place nothing more here, and let `run` end when nothing that lives here is left."""
@@ -182,18 +186,18 @@ class NodeConnection:
         if self.description is None or not self.description.is_ready:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         self._sequence += 1
-        live, own_load = self.live, self._own_load()
-        held = frozenset(request for request, one in self._requests.items() if one.inbox.is_behind)
+        live, mark = self.live, self._load.mark()
+        held = frozenset(request for request, inbox in self._requests.items() if inbox.is_behind)
         told = Living(live, held, self._followed())
         beat = await self.client.heartbeat(self._sequence, told, lease_s=self._config.lease_s, timeout_s=timeout_s)
         self._hear(beat, live)
         self._hear_news(beat)
-        # What other routers have placed here. Our own part is counted by ourselves: a heartbeat's figure is soon too old.
-        self._foreign_load = max(0, self._reported_load(beat.status) - max(own_load, self._own_load()))
+        self._load.hear(beat.status, mark, beat.status.prefill_curve or UNMEASURED_CURVE, self._clock())
         if self.description is None or beat.status.ref != self.description.ref:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         await self._tell_peers(timeout_s)
         self._judge()
+        self._on_load()
 
     def _learn(self, description: NodeDescription) -> None:
         if description.role != self.role:
@@ -221,7 +225,7 @@ class NodeConnection:
         # A moment may be a request's way to the node: heartbeats can follow each other at once.
         for request in [request for request, since in self._unknown.items() if now - since >= self._config.heartbeat_s / 2]:
             error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
-            self._requests[request].inbox.put(NodeLost(beat.status.ref, error))
+            self._requests[request].put(NodeLost(beat.status.ref, error))
 
     def _followed(self) -> Followed | None:
         ref = self.description.ref if self.description else None
@@ -230,10 +234,10 @@ class NodeConnection:
     def _hear_news(self, beat: Beat) -> None:
         """Take up what the node's prefix cache holds now; what a life of it tells that is not known yet can wait."""
         known, ref = self.description, beat.status.ref
-        if known is None or beat.news is None or known.ref != ref or not known.is_ready:
+        if known is None or known.ref != ref or not known.is_ready:
             return
         self._prefixes.meet(ref, _naming(known))
-        if not self._prefixes.hear(ref, beat.news):
+        if beat.news and not self._prefixes.hear(ref, beat.news):
             log.warning("events of a prefix cache are missing", extra={"node": str(ref), "first": beat.news.first})
             self.wake()
 
@@ -279,8 +283,15 @@ class NodeConnection:
         for event in events:
             if isinstance(event, DecodeEnded):
                 self.note_outcome(event.error)
-            if known := self._requests.get(event.request):
-                known.inbox.put(event)
+            if inbox := self._requests.get(event.request):
+                inbox.put(event)
+                self._note_begun(event.request)
+
+    def _note_begun(self, request: RequestId) -> None:
+        if request not in self._begun:
+            self._begun.add(request)
+            self._load.computed(request, self._clock())
+            self._on_load()
 
     def _break_stream(self, error: ServingError) -> None:
         if self._stream_broken_at is None:
@@ -295,10 +306,13 @@ class NodeConnection:
             return
         ref = self.description.ref
         log.warning("node lost", extra={"node": str(ref), "requests": len(self._requests), "reason": reason})
-        requests, self._requests, self._load = self._requests, {}, 0
+        requests, self._requests = self._requests, {}
+        for request in requests:
+            self._load.remove(request, self._clock())
+        self._begun.clear()
         self._may_end.set()
-        for live in requests.values():
-            live.inbox.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
+        for inbox in requests.values():
+            inbox.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""
@@ -332,20 +346,14 @@ class NodeConnection:
         return {"node": self.client.address, "reason": reason}
 
     def _proven(self) -> frozenset[NodeRef]:
-        peers = self.status.peers if self.status else {}
-        return frozenset(ref for ref, peer in peers.items() if peer.is_proven)
-
-    def _own_load(self) -> int:
-        return self._load + sum(self._expected.values())
-
-    def _reported_load(self, status: NodeStatus) -> int:
-        return status.queued_tokens if self.role == "prefill" else status.num_running + status.num_waiting
+        return frozenset(self.status.paths) if self.status else frozenset()
 
     def doubt(self, peer: NodeRef) -> None:
         """Form no pair with `peer` until a heartbeat says that bytes move there."""
         if self.status and (known := self.status.peers.get(peer)):
             peers = {**self.status.peers, peer: replace(known, is_proven=False, state="handshaking")}
             self.status = replace(self.status, peers=peers)
+            self._on_load()
 
     def suspect(self, ref: NodeRef, error: ServingError) -> None:
         """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""

@@ -15,11 +15,11 @@ from twostep.core.ids import NodeRef, RequestId, RouterId
 from twostep.proto.security import security_of
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.member import Discovery, Member, Role
+from twostep.router.fleet import Fleet
 from twostep.router.node_client import NodeClient
 from twostep.router.node_connection import NodeConnection
-from twostep.router.node_view import NodeDescription, Peer, PeerState
+from twostep.router.node_view import NodeDescription, NodeStatus, Peer, PeerState, Typical
 from twostep.router.peering import Peering
-from twostep.router.placement import Pool
 from twostep.router.prefix_index import PrefixIndex
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class NodePool:
     ) -> None:
         self.discovery = discovery
         self.prefixes = PrefixIndex(config.prefix_index_bytes)
+        self.fleet = Fleet()
         self._config = config
         self._clock = clock
         self._new_client = new_client or _client_factory(config)
@@ -58,6 +59,10 @@ class NodePool:
         self._nodes: dict[Member, NodeConnection] = {}
         self._connections: dict[Member, asyncio.Task[None]] = {}
         self._peering = Peering(config.max_peers)
+        self._by_ref: dict[NodeRef, NodeConnection] = {}
+        self._names: dict[NodeConnection, NodeRef] = {}
+        self.typical = Typical()
+        """What nodes have measured lately."""
 
     @property
     def nodes(self) -> Collection[NodeConnection]:
@@ -109,7 +114,8 @@ class NodePool:
             lambda: self._peers_of(member),
             self.prefixes,
             clock=self._clock,
-            on_change=self._changed.set,
+            on_change=lambda: self._take_up(member, is_news=True),
+            on_load=lambda: self._take_up(member),
             on_met=lambda: self._introduce(member),
         )
         self._nodes[member] = node
@@ -124,22 +130,42 @@ class NodePool:
                 await node.run()
         finally:
             del self._nodes[member], self._connections[member]
+            self._forget(node)
             await node.client.close()
         log.info("a node is gone", extra={"role": member.role, "address": member.address, "node_id": member.id})
 
-    def ready(self) -> Pool:
-        """Return the nodes that requests may be placed on now."""
-        return Pool(
-            [node.view() for node in self._of("prefill") if node.is_ready],
-            [node.view() for node in self._of("decode") if node.is_ready],
-        )
+    def _take_up(self, member: Member, *, is_news: bool = False) -> None:
+        """Keep the fleet in step with a node; `is_news` where somebody may wait for what has changed."""
+        if is_news:
+            self._changed.set()
+        node = self._nodes.get(member)
+        if node is None or node.description is None:
+            return
+        if node.is_ready and node.status:
+            self.typical = _learnt(self.typical, node.status)
+            self.fleet.put(node.view(self.typical))
+        else:
+            self.fleet.remove(node.description.ref)
 
     def _introduce(self, member: Member) -> None:
         """Tell those who should know a node that it is there, or lives anew, and it of them."""
         self._changed.set()
+        self._know(self._nodes[member])
         self._nodes[member].wake()
         for peer in self._peering.peers_of(member):
             self._nodes[peer].wake()
+
+    def _know(self, node: NodeConnection) -> None:
+        """Let a node be found by its present name; its earlier lives are over."""
+        self._forget(node)
+        if node.description:
+            self._names[node] = node.description.ref
+            self._by_ref[node.description.ref] = node
+
+    def _forget(self, node: NodeConnection) -> None:
+        if (ref := self._names.pop(node, None)) and self._by_ref.get(ref) is node:
+            del self._by_ref[ref]
+            self.fleet.remove(ref)
 
     async def change(self) -> None:
         """Wait until something has been heard of a node."""
@@ -148,14 +174,14 @@ class NodePool:
 
     def find(self, ref: NodeRef) -> NodeConnection | None:
         """Return the connection to this life of the node; None when it has ended."""
-        return next((node for node in self.nodes if node.description and node.description.ref == ref), None)
+        return self._by_ref.get(ref)
 
     def described(self, role: Role) -> list[NodeDescription]:
         return [node.description for node in self._of(role) if node.description]
 
     def proven_pairs(self) -> list[tuple[NodeRef, NodeRef, PeerState]]:
         """Return the ready pairs between which bytes have really moved."""
-        decode = {node.ref for node in self.ready().decode}
+        decode = {view.ref for view in self.fleet.decode}
         return [
             (node.description.ref, peer, state)
             for node in self._of("prefill")
@@ -181,6 +207,10 @@ class NodePool:
     def _peers_of(self, member: Member) -> list[Peer]:
         known = [self._nodes[peer].description for peer in self._peering.peers_of(member)]
         return [Peer(description.ref, description.handoff_address) for description in known if description]
+
+
+def _learnt(typical: Typical, status: NodeStatus) -> Typical:
+    return Typical(status.prefill_curve or typical.curve, status.step_pace or typical.step)
 
 
 def _client_factory(config: RouterConfig) -> Callable[[str, RouterId], NodeClient]:

@@ -7,6 +7,9 @@ from twostep.core.block_hash import HASH_BLOCK_TOKENS, hash_chain, prefix_root
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import BlockHash
 
+MARK_TOKENS = 512
+"""How far apart a prompt's marks are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Naming:
@@ -34,6 +37,7 @@ class PromptHashes:
         self._salt = cache_salt
         self._chains: dict[tuple[str, str, str], list[BlockHash]] = {}
         self._blocks: dict[Naming, list[BlockHash]] = {}
+        self._marks: dict[Naming, list[BlockHash]] = {}
 
     def blocks(self, naming: Naming) -> list[BlockHash]:
         """Return the names of the blocks, in order."""
@@ -42,6 +46,13 @@ class PromptHashes:
             per_block = naming.block_tokens // HASH_BLOCK_TOKENS
             self._blocks[naming] = self._chain(naming)[per_block - 1 : usable * per_block : per_block]
         return self._blocks[naming]
+
+    def marks(self, naming: Naming) -> list[BlockHash]:
+        """Return the blocks that stand for the prompt where little memory is to be spent: some on the way, and the last."""
+        if naming not in self._marks:
+            blocks, stride = self.blocks(naming), max(1, MARK_TOKENS // naming.block_tokens)
+            self._marks[naming] = list(dict.fromkeys((*blocks[stride - 1 :: stride], *blocks[-1:])))
+        return self._marks[naming]
 
     def _chain(self, naming: Naming) -> list[BlockHash]:
         key = (naming.model, naming.weights, naming.adapter)

@@ -19,6 +19,8 @@ class Readiness:
         self._pool = pool
         self._allow_decode_alone = config.allow_decode_alone
         self._may_wait = config.node_wait_s > 0
+        self._limits: tuple[int, ModelLimits] | None = None
+        """What was found when so many nodes had come or gone: ten thousand are not asked for each request."""
 
     @property
     def is_ready(self) -> bool:
@@ -27,7 +29,7 @@ class Readiness:
     @property
     def can_serve(self) -> bool:
         """Whether there is a pair between which bytes have really moved; or a decode node, where it may serve alone."""
-        return bool(self._pool.proven_pairs()) or (self._allow_decode_alone and bool(self._pool.ready().decode))
+        return self._pool.fleet.has_pair() or (self._allow_decode_alone and any(True for _ in self._pool.fleet.decode))
 
     def report(self) -> dict[str, Any]:
         pairs = self._pool.proven_pairs()
@@ -53,7 +55,13 @@ class Readiness:
 
     def limits(self) -> ModelLimits:
         """Return what the ready decode nodes can take. Raises NoReadyNode."""
-        nodes = [node.description for node in self._pool.ready().decode]
+        num_changes = self._pool.fleet.num_changes
+        if self._limits is None or self._limits[0] != num_changes:
+            self._limits = (num_changes, self._find_limits())
+        return self._limits[1]
+
+    def _find_limits(self) -> ModelLimits:
+        nodes = [view.description for view in self._pool.fleet.decode]
         if not nodes:
             raise NoReadyNode("no decode node is ready", retry_after_s=1.0)
         return ModelLimits(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded, ServingError
-from twostep.core.ids import NodeRef
-from twostep.core.request import FinishReason, Request
+from twostep.core.ids import NodeRef, RequestId
+from twostep.core.request import FinishReason
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
 from twostep.router.events import Event, Reserved, ReserveSlow
 from twostep.router.history import RequestStory
@@ -16,6 +16,7 @@ from twostep.router.inbox import Inbox
 from twostep.router.legs import Legs
 from twostep.router.metrics import Metrics
 from twostep.router.placement import Avoid, Placement
+from twostep.router.placer import Errand, Found
 from twostep.router.request_state import Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
 
 log = logging.getLogger(__name__)
@@ -29,10 +30,10 @@ OnTokens = Callable[[Sequence[int]], Awaitable[bool]]
 class Nodes(Protocol):
     """Where runs find their nodes."""
 
-    def place(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+    def place(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
         """Choose nodes: prefer to keep the named decode node, avoid what has failed. Raises NoReadyNode."""
 
-    async def place_again(self, keep: NodeRef | None, avoid: Avoid) -> Placement:
+    async def place_again(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
         """The same, for a request that has lost a node: wait a moment for another to be ready. Raises NoReadyNode."""
 
     def may_retry(self, error: ServingError) -> bool:
@@ -41,14 +42,24 @@ class Nodes(Protocol):
     def forbid(self, prefill: NodeRef, decode: NodeRef) -> None:
         """Never form this pair again, for any request."""
 
+    def computed(self, request: RequestId) -> None:
+        """The prompt has been computed: the first token is there."""
+
+    def learn(self, placement: Placement, found: Found, bill: Bill, num_tokens: int) -> None:
+        """Take up how a request went that ended well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ended well. `finish` is None when its reader wanted no more tokens."""
+    """How a request ended well. `finish` is None when its reader wanted no more tokens.
+
+    `placement` is the last one, with its reasons: what `bill` came to can be held against it.
+    """
 
     finish: FinishReason | None
     cached_tokens: int
     bill: Bill
+    placement: Placement
 
 
 class Run:
@@ -56,7 +67,7 @@ class Run:
 
     def __init__(
         self,
-        request: Request,
+        errand: Errand,
         state: RequestState,
         legs: Legs,
         inbox: Inbox,
@@ -69,7 +80,8 @@ class Run:
         hedge_after_s: float,
     ) -> None:
         self._hedge_after_s = hedge_after_s
-        self._request = request
+        self._errand = errand
+        self._request = errand.request
         self._state = state
         self._legs = legs
         self._inbox = inbox
@@ -86,7 +98,7 @@ class Run:
     async def to_the_end(self) -> Outcome:
         """Serve the request. Raises ServingError when it fails for good."""
         placing = self._now()
-        placement = self._nodes.place(None, self._avoid())
+        placement = self._nodes.place(self._errand, 0, None, self._avoid())
         self._times.place_s = self._now() - placing
         try:
             await self._begin(placement)
@@ -159,7 +171,7 @@ class Run:
         silent = self._state.placement.decode.ref
         avoid = replace(self._avoid(), nodes=self._avoid().nodes | {silent})
         try:
-            placement = self._nodes.place(None, avoid)
+            placement = self._nodes.place(self._errand, len(self._state.tokens), None, avoid)
         except NoReadyNode:
             self._metrics.hedges.labels("no_other_node").inc()
             return
@@ -201,7 +213,7 @@ class Run:
         self._drop(failed, retry)
         try:
             keep = failed.decode.ref if retry.blame is Blame.PREFILL else None
-            placement = await self._nodes.place_again(keep, self._avoid())
+            placement = await self._nodes.place_again(self._errand, len(self._state.tokens), keep, self._avoid())
         except NoReadyNode as cause:
             raise retry.error from cause
         if isinstance(retry.error, Overloaded) and placement.decode.ref in self._state.avoid:
@@ -248,7 +260,9 @@ class Run:
             prefill_node=placement.prefill.ref.id if placement.prefill else None,
             decode_node=placement.decode.ref.id,
         )
-        return Outcome(finish, cached, bill)
+        found = Found(state.prefill_bill.cached_tokens if state.prefill_bill else None, state.decode_cached_tokens)
+        self._nodes.learn(placement, found, bill, len(state.tokens))
+        return Outcome(finish, cached, bill, placement)
 
     def _note(self, event: Event, ignored: str | None) -> None:
         if isinstance(event, Reserved):
@@ -260,6 +274,7 @@ class Run:
         self._times.last_token = self._now()
         if self._times.first_token is None:
             self._times.first_token = self._times.last_token
+            self._nodes.computed(self._request.id)
 
     def _avoid(self) -> Avoid:
         return Avoid(frozenset(self._state.avoid), frozenset(self._state.doubtful))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twostep.core.errors import InvalidRequest, PromptTooLong, UnknownModel
 from twostep.core.ids import RequestId
-from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.core.request import DEFAULT_LEVEL, Request, SamplingParams, ServiceLevel, StopRules
 from twostep.router.openai.generation_fields import GenerationFields
 from twostep.router.openai.neutral import shorten
 
@@ -41,8 +41,9 @@ def accept(
     eos_ids: frozenset[int],
     *,
     field: str = "messages",
+    level: ServiceLevel = DEFAULT_LEVEL,
 ) -> Request:
-    """Return what the nodes are asked for; the prompt stands in `field`.
+    """Return what the nodes are asked for, to be served at `level`; the prompt stands in `field`.
 
     Raises PromptTooLong or InvalidRequest, naming field, limit and value.
     """
@@ -58,6 +59,7 @@ def accept(
             ignore_eos=fields.ignore_eos,
         ),
         cache_salt=(fields.cache_salt or "").encode(),
+        level=level,
     )
 
 

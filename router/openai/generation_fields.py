@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MAX_PRIORITY = 1_000_000
 MAX_STOPS = 4
 MAX_STOP_CHARACTERS = 256
 MAX_STOP_TOKEN_IDS = 128
@@ -42,6 +43,8 @@ class GenerationFields(WireModel):
     ignore_eos: bool = False
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
 
     @property
     def wants_usage(self) -> bool:

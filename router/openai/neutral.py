@@ -40,8 +40,6 @@ HARMLESS = frozenset(
         "metadata",
         "parallel_tool_calls",
         "prediction",
-        "priority",
-        "prompt_cache_key",
         "request_id",
         "safety_identifier",
         "service_tier",

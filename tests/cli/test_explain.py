@@ -20,7 +20,10 @@ TOLD: dict[str, Any] = {
         {
             "prefill": {"node": "p0@1", "load": 512},
             "decode": {"node": "d0@1", "load": 3},
-            "why": "least_loaded_pair",
+            "why": "cheapest_pair",
+            "expected_s": {"queue": 0.5, "prefill": 1.0, "transfer": 0.25, "overhead": 0.0, "room": 0.0, "ttft": 1.75},
+            "expected_alone_s": {"ttft": 2.0, "total": 9.5},
+            "expected_cached_tokens": 32,
             "tokens_before": 0,
             "error": "p0@1 is lost",
         },
@@ -28,6 +31,9 @@ TOLD: dict[str, Any] = {
             "prefill": None,
             "decode": {"node": "d1@1", "load": 0},
             "why": "no_prefill_node",
+            "expected_s": None,
+            "expected_alone_s": None,
+            "expected_cached_tokens": 0,
             "tokens_before": 7,
             "error": "",
         },
@@ -39,8 +45,10 @@ TOLD: dict[str, Any] = {
 def test_every_attempt_is_told_with_its_nodes_its_reason_and_its_end() -> None:
     assert list(explanation_lines(TOLD)) == [
         "req-1, 40 prompt tokens, arrived 1970-01-01 00:00:00.500+00:00: stop",
-        "attempt 1: p0@1 (512 tokens before it), then d0@1 (3 requests before it): "
-        "of the pairs between which bytes have moved, the one with least to do",
+        "attempt 1: p0@1 (512 requests before it), then d0@1 (3 requests before it): "
+        "of the pairs between which bytes have moved, the one that was expected to take least",
+        "  expected: the first token after 1.750 s (queue 0.500, prefill 1.000, transfer 0.250), 32 tokens cached",
+        "  the best decode node alone: the first token after 2.000 s, in all 9.500 s",
         "  it failed: p0@1 is lost",
         "attempt 2: d1@1 (0 requests before it) alone: no prefill node was ready",
         "  it went on from 7 tokens of earlier attempts",

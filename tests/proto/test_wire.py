@@ -10,6 +10,7 @@ from twostep.core.block_news import BlockNews
 from twostep.core.errors import QueueFull, ServingError, error_classes
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
+from twostep.core.pace import RatePoint, StepPace
 from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
 from twostep.proto import node_pb2, wire
@@ -46,6 +47,8 @@ VALUES: list[tuple[str, Any]] = [
     ("ticket", TICKET),
     ("prefill_bill", PrefillBill(0.1, 0.2, 0.3, 0.4, cached_tokens=5, computed_tokens=6, bytes_sent=1 << 40, handover_s=0.7)),
     ("block_news", BlockNews(7, 9, (BlockHash(b"s" * 16), BlockHash(b"t" * 16)), (BlockHash(b"e" * 16),), is_snapshot=True)),
+    ("rate_point", RatePoint(1024, 1e-4)),
+    ("step_pace", StepPace(0.01, 0.0002)),
     ("decode_bill", DecodeBill(0.1, 0.2, 0.3, 0.4, 5, 6, 7, bytes_landed=1 << 40)),
 ]
 

@@ -18,11 +18,13 @@ from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
 from twostep.router.openai.accept import ModelLimits
+from twostep.router.placement import Placement
 from twostep.router.readiness import Readiness
 from twostep.router.run import OnTokens, Outcome
 from twostep.router.serve import endpoints
 from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenizer import load_tokenizer
+from twostep.tests.router.test_placement import node
 
 LIMITS = ModelLimits(max_model_tokens=4096, max_prompt_tokens=4000, vocab_size=300)
 
@@ -36,7 +38,7 @@ class AtOnce:
         now = asyncio.get_running_loop().time()
         times = Timeline(intake, first_token=now, last_token=now)
         bill = make_bill(times, None, None, num_tokens=len(words), cached=0, attempts=1, prefill_node=None, decode_node="d")
-        return Outcome(FinishReason.LENGTH, 0, bill)
+        return Outcome(FinishReason.LENGTH, 0, bill, Placement(node("d"), None))
 
 
 async def at_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from twostep.core.ids import RequestId
 from twostep.core.request import FinishReason, Request, SamplingParams, StopRules
+from twostep.router.bill import Intake
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.static import StaticDiscovery
 from twostep.router.dispatch import Dispatcher
@@ -34,7 +35,7 @@ async def dispatching() -> AsyncIterator[tuple[FakeDecode, Dispatcher]]:
     async with NodePool(config, StaticDiscovery(config.prefill, config.decode), clock=time.monotonic) as pool:
 
         async def is_ready() -> bool:
-            return len(pool.ready().decode) == len(pool.ready().prefill) == 1
+            return pool.fleet.has_pair()
 
         await until(is_ready)
         yield decode, Dispatcher(pool, config, Metrics())
@@ -55,7 +56,7 @@ async def test_a_request_whose_client_takes_nothing_is_held_until_it_does() -> N
         request = Request(RequestId("slow"), (1, 2), SamplingParams(0), StopRules(NUM_TOKENS))
         decode.answer = lambda asked, attempt: decode.emit(asked.id, attempt, [7])  # type: ignore[method-assign]
         now = asyncio.get_running_loop().time()
-        run = asyncio.create_task(dispatcher.run(request, on_tokens, arrived=now, timeout_s=30.0))
+        run = asyncio.create_task(dispatcher.run(request, on_tokens, intake=Intake(now), timeout_s=30.0))
         await began.wait()
         decode.emit("slow", 1, [7] * 20, first=1)
 

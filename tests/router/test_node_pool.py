@@ -216,3 +216,22 @@ async def test_a_request_waits_for_its_only_decode_node_to_come_back_and_goes_on
             rest = "\n".join([line async for line in lines]) + "\n"
         assert text_of(events(rest.lstrip())) == "Hello"
         assert bytes(again.seen.reserves[0].request.output_tokens) == b"He"
+
+
+async def test_a_prompt_goes_where_its_prefix_was_sent_and_what_is_not_found_there_is_counted(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_prefill=2) as running:
+        first, second = running.prefill
+        first.num_foreign = 10_000
+        await first.beaten.wait(len(first.seen.beats) + 2)
+        long = {"prompt": [7] * 200, "max_tokens": 12}
+        assert (await running.http.post("/v1/completions", json=long)).status_code == 200
+        first.num_foreign = 0
+        await first.beaten.wait(len(first.seen.beats) + 2)
+        assert (await running.http.post("/v1/completions", json=long)).status_code == 200
+        assert [len(node.seen.prefills) for node in (first, second)] == [0, 2]
+        assert (await running.http.post("/v1/completions", json={"prompt": [8] * 200, "max_tokens": 12})).status_code == 200
+        assert [len(node.seen.prefills) for node in (first, second)] == [1, 2]
+        counted = {
+            what: await running.metric("twostep_router_prefix_tokens_total", what=what) for what in ("expected", "missed")
+        }
+        assert counted == {"expected": 2 * 192, "missed": 2 * 192}

@@ -59,7 +59,17 @@ def test_each_node_hits_the_longest_prefix_that_it_holds_without_a_hole() -> Non
     known.hear(C, BlockNews(0, 3, (holed.stored[0], holed.stored[2], holed.stored[3])))
     hits = known.match(PROMPT, now=0.0)
     assert [hits.tokens(node) for node in (A, B, C, ref("d"))] == [128, 64, 32, 0]
-    assert list(hits.deepest(2)) == [(A, 128), (B, 64)]
+    assert hits.deepest == [A, B, C]
+
+
+def test_where_many_hold_a_prefix_each_is_still_known_by_itself() -> None:
+    nodes = [ref(f"n{number}") for number in range(100)]
+    known = index(*nodes)
+    for number, one in enumerate(nodes):
+        known.hear(one, stored(1 + number % 4))
+    hits = known.match(PROMPT, now=0.0)
+    assert [hits.tokens(one) for one in nodes] == [32 * (1 + number % 4) for number in range(100)]
+    assert {hits.tokens(one) for one in hits.deepest[:25]} == {128}
 
 
 def test_nodes_of_different_block_sizes_are_found_side_by_side() -> None:
@@ -101,7 +111,7 @@ def test_a_dead_incarnation_is_forgotten_at_once_and_its_place_is_used_again() -
     hits = known.match(PROMPT, now=0.0)
     assert [hits.tokens(node) for node in (A, again, B)] == [0, 0, 64]
     known.drop(B)
-    assert list(known.match(PROMPT, now=0.0).deepest(9)) == []
+    assert known.match(PROMPT, now=0.0).deepest == []
     assert known.num_bytes == 0
 
 

@@ -312,10 +312,10 @@ def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -
 
     add, remove, lose = NodeConnection.add, NodeConnection.remove, NodeConnection._lose
 
-    def watched_add(self: NodeConnection, request: Any, put: Any, *, weight: int) -> None:
+    def watched_add(self: NodeConnection, request: Any, inbox: Any, work: Any) -> None:
         key = self.client._router, self.client.address, request
         since = at_nodes.get(key, world.now)
-        add(self, request, put, weight=weight)
+        add(self, request, inbox, work)
         at_nodes[key] = since
 
     def watched_remove(self: NodeConnection, request: Any) -> None:

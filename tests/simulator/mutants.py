@@ -37,6 +37,7 @@ from twostep.node.leases import Leases
 from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.leg_runner import LegRunner
 from twostep.prefill_node.legs import Legs as SourceLegs
+from twostep.router.admission_queue import AdmissionQueue
 from twostep.router.events import Reserved, ReserveFailed, ReserveQueued
 from twostep.router.node_connection import NodeConnection
 from twostep.router.request_state import RequestState
@@ -377,3 +378,8 @@ def keeps_the_requests_of_dead_routers() -> Patch:
 @mutant("routers know what lies in the prefix caches")
 def tells_no_evictions() -> Patch:
     return patched(BlockLog, note_evicted=lambda self, block: None)
+
+
+@mutant("room at the nodes is given back when a request ends")
+def keeps_room_for_those_who_left() -> Patch:
+    return patched(AdmissionQueue, leave=lambda self, request, now: None)

@@ -343,6 +343,8 @@ class Cluster:
             if not router.is_up or router.pool is None:
                 yield f"{name} is not up"
                 continue
+            if not router.dispatcher._gate.is_empty:
+                yield f"{name} holds room at the nodes for somebody"
             for node in router.pool.nodes:
                 if node.live or node._expected:
                     yield f"{name} keeps {sorted(node.live)} at {node.client.address}"
