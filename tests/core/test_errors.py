@@ -11,6 +11,7 @@ TABLE = {
     errors.InvalidRequest: ("invalid_request", 400, "INVALID_ARGUMENT", FINAL),
     errors.PromptTooLong: ("prompt_too_long", 400, "INVALID_ARGUMENT", FINAL),
     errors.Unsupported: ("unsupported", 400, "INVALID_ARGUMENT", FINAL),
+    errors.UnknownRequest: ("request_not_found", 404, "NOT_FOUND", FINAL),
     errors.UnknownModel: ("model_not_found", 404, "NOT_FOUND", FINAL),
     errors.TooLarge: ("request_too_large", 413, "INVALID_ARGUMENT", FINAL),
     errors.HeadersTooLarge: ("headers_too_large", 431, "INVALID_ARGUMENT", FINAL),

@@ -32,6 +32,6 @@ async def test_the_router_keeps_to_its_own_document(tmp_path: Path, effort: list
             if program.returncode is None:
                 program.kill()
         assert program.returncode == 0, report.decode()
-        assert b"9 selected / 9 total" in report
+        assert b"10 selected / 10 total" in report
         assert await running.metric("twostep_router_requests_total", outcome="length") > 0
         assert await running.metric("twostep_router_in_flight_requests") == 0
