@@ -27,6 +27,7 @@ def test_a_change_has_one_age_however_often_it_is_seen_and_what_was_there_before
     assert ages.noted_ms[0] > 0
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_benchmark_runs_as_a_program_and_measures_both_watches(tmp_path: Path) -> None:
     file = tmp_path / "discovery.json"

@@ -23,6 +23,7 @@ def test_times_between_tokens_count_from_the_first_that_came_after_the_start() -
     assert times_between([1.0, 2.0, 4.0, 7.0], since=3.0) == [2.0, 3.0]
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.model
 def test_the_benchmark_runs_as_a_program_and_says_that_the_peer_is_absent(tmp_path: Path) -> None:
