@@ -6,15 +6,19 @@ Environment variables are for secrets only. An unknown key is an error that name
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from twostep.core.errors import ConfigError
 
 T = TypeVar("T")
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+"""Of TCP; 0 takes any free one."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from twostep.core.block_hash import HASH_BLOCK_TOKENS
-from twostep.core.config import config
+from twostep.core.config import Seconds, config
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
 
 

@@ -6,12 +6,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from twostep.core.certificates import TlsConfig
-from twostep.core.config import config
+from twostep.core.config import Port, Seconds, config
 from twostep.core.otlp import TracingConfig
 from twostep.engine.config import EngineConfig
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(gt=0)]
 TELLS_PER_DEADLINE = 6
 

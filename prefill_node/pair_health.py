@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from twostep.core.config import config
-from twostep.node.config import Count, Seconds
+from twostep.core.config import Seconds, config
+from twostep.node.config import Count
 
 
 class Cause(enum.StrEnum):

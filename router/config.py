@@ -6,12 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from twostep.core.certificates import FrontTlsConfig, TlsConfig
-from twostep.core.config import config
+from twostep.core.config import Port, Seconds, config
 from twostep.core.otlp import TracingConfig
 from twostep.router.discovery.config import DiscoveryConfig
 from twostep.router.model_folder import is_fake
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
 
 
@@ -42,9 +41,9 @@ class RouterConfig:
     router_id: str = ""
     """This router's name towards nodes, by default the host's; a random part is added at every start."""
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    port: Port = 8000
     """TCP port of the HTTP server; 0 takes any free one."""
-    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    grpc_port: Port | None = None
     """TCP port of the gRPC server; unset: the one after `port`, or any free one where that is 0."""
     address_file: Path | None = None
     """Where to write `{"http": "host:port", "grpc": "host:port"}` as soon as the router listens."""

@@ -1,13 +1,8 @@
 """Where the router can find its nodes, other than in its own list of addresses."""
 
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
-
-from twostep.core.config import config
-
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+from twostep.core.config import Seconds, config
 
 
 @config

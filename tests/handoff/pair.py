@@ -1,7 +1,7 @@
 """A prefill and a decode node in one process, over real gRPC on loopback, with the fake model and the local transport."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -67,15 +67,15 @@ class Pair:
 
     async def settle(self) -> None:
         """Wait until both nodes have given everything back."""
-        async with asyncio.timeout(60):
-            while not self._is_settled():  # noqa: ASYNC110 - the nodes have no event for tests to wait for
-                await asyncio.sleep(0.001)
+        await _until(self._is_settled)
 
     async def landing_is_free(self) -> None:
         """Wait until nothing of the landing pool is lent, nor cools down."""
-        async with asyncio.timeout(60):
-            while (landing := self.decode.parts.landing.census()).free_bytes < landing.total_bytes:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await _until(self._is_landing_free)
+
+    def _is_landing_free(self) -> bool:
+        landing = self.decode.parts.landing.census()
+        return landing.free_bytes == landing.total_bytes
 
     def _is_settled(self) -> bool:
         landing = self.decode.parts.landing.census()
@@ -85,6 +85,12 @@ class Pair:
             and landing.lent_bytes == len(self.decode.parts.background) == 0
             and all(node.parts.engine.census().referenced == 0 for node in (self.prefill, self.decode))
         )
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - the nodes have no event for tests to wait for
+            await asyncio.sleep(0.001)
 
 
 def engine_config(*, blocks: int, model: FakeModel, **knobs: Any) -> EngineConfig:
