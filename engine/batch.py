@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from twostep.core.ids import BlockId, RequestId
 from twostep.core.request import SamplingParams
 
+UNKNOWN_TOKEN = -1
+"""Stands for what the request's last launched step draws: only the runner knows it as yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -19,7 +22,8 @@ class Draw:
 class Chunk:
     """One sequence's part of a step: `tokens` stand at positions `start`, `start + 1`, ...
 
-    `blocks` is the block table from position 0 and covers the chunk's end. Everything before `start` is in the cache.
+    `blocks` is the block table from position 0 and covers the chunk's end. Everything before `start` is in the cache, or will
+    be when the batches launched before have run. The token of a decode may be UNKNOWN_TOKEN.
     """
 
     request: RequestId

@@ -1,10 +1,12 @@
 """The engine: takes blocks for requests, and steps: schedule, run, commit.
 
 The control thread and the engine thread share it. One short lock guards schedule, commit and every control call; the model
-runs outside of it, so control never waits for a step.
+runs outside of it, so control never waits for a step. As many steps are launched before the first is collected as the runner
+has depth: on a device the next step is planned while one runs.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -20,14 +22,14 @@ from twostep.engine.block_pool import BlockPool
 from twostep.engine.config import EngineConfig
 from twostep.engine.ledger import BlockTable, Census, Holder, Ledger, Occupancy
 from twostep.engine.ranking import Ranking
-from twostep.engine.runner import Drawn, Runner
+from twostep.engine.runner import Collect, Drawn, Runner
 from twostep.engine.sequence import Phase, PrefixChain, Sequence
 from twostep.engine.sequence import Prepared as Prepared
 from twostep.engine.sequence_table import PLACED, Capacity, SequenceTable, Supplies
 from twostep.engine.sequence_table import Busy as Busy
 from twostep.engine.sequence_table import Lacking as Lacking
 from twostep.engine.step_planner import StepPlanner
-from twostep.engine.step_record import RunTime, RunTimer, StepRecord
+from twostep.engine.step_record import Launch, RunTime, RunTimer, StepRecord
 
 OnBatchLayers = Callable[[Batch, range], None]
 
@@ -62,6 +64,15 @@ class Load:
     queued_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that was launched and has not been collected."""
+
+    batch: Batch
+    launch: Launch
+    collect: Collect
+
+
 class Engine:
     """One model and its KV cache. Control calls may come from any thread, `step` from one.
 
@@ -81,7 +92,7 @@ class Engine:
         self._sequences = SequenceTable(self._pool, Capacity(self._block_tokens, self.max_tokens, config.max_batch))
         self._planner = StepPlanner(self._sequences, self._pool, config)
         self._token_budget = config.token_budget
-        self._in_step: frozenset[RequestId] = frozenset()
+        self._flights: deque[_Flight] = deque()
         self._preempted: list[RequestId] = []
         self._timer = RunTimer(clock)
         self._num_steps = 0
@@ -174,7 +185,7 @@ class Engine:
     def pause(self, request_id: RequestId) -> bool:
         """Compute a request no more until `resume`; it keeps its place and its blocks. Returns whether it can go on at all.
 
-        A step that is running still brings its token. When blocks are short it is the first to be preempted.
+        Steps that are launched still bring their tokens. When blocks are short it is the first to be preempted.
         """
         with self._lock:
             sequence = self._sequences.get(request_id)
@@ -203,20 +214,20 @@ class Engine:
     def release(self, request_id: RequestId) -> bool:
         """End a request in whatever phase; idempotent. Returns whether it was known.
 
-        Its blocks are free at once, or when the running step commits if that may touch them.
+        Its blocks are free at once, or when the last launched step that may touch them commits.
         """
         with self._lock:
             sequence = self._sequences.get(request_id)
             if sequence is None or sequence.phase is Phase.RELEASED:
                 return False
             sequence.move_to(Phase.RELEASED)
-            if request_id not in self._in_step:
+            if not sequence.num_flights:
                 self._sequences.forget(sequence, now=self._clock())
         self.work.set()
         return True
 
     def knows(self, request_id: RequestId) -> bool:
-        """Return whether the request still has blocks, be it that the running step uses them after its release."""
+        """Return whether the request still has blocks, be it that launched steps use them after its release."""
         with self._lock:
             return self._sequences.get(request_id) is not None
 
@@ -284,14 +295,24 @@ class Engine:
 
     def step(self) -> StepResult | None:
         """Schedule, run, commit. Returns None when there is nothing to compute. Raises EngineFault."""
-        with self._lock:
-            batch = self._schedule()
-        if batch is None:
+        while len(self._flights) < self.runner.depth and (batch := self._next_batch()):
+            self._flights.append(self._launch(batch))
+        if not self._flights:
             self._timer.rest()
             return None
-        drawn, took = self._timer.time(lambda: self.runner.run(batch, lambda layers: self._on_layers(batch, layers)))
+        flight = self._flights.popleft()
+        ran = flight.collect()
+        took = self._timer.collected(flight.launch, ran.gap_s)
         with self._lock:
-            return self._commit(batch, drawn, took)
+            return self._commit(flight.batch, ran.drawn, took)
+
+    def _next_batch(self) -> Batch | None:
+        with self._lock:
+            return self._schedule()
+
+    def _launch(self, batch: Batch) -> _Flight:
+        launch = self._timer.launch()
+        return _Flight(batch, launch, self.runner.launch(batch, lambda layers: self._on_layers(batch, layers)))
 
     def _picture(self) -> tuple[BlockTable, dict[RequestId, Holder]]:
         with self._lock:
@@ -307,8 +328,7 @@ class Engine:
             return None
         for run in planned.runs:
             sequences.grow(sequences[run.request], run.num_new_blocks)
-        self._in_step = frozenset(run.request for run in planned.runs)
-        return Batch(tuple(sequences[run.request].chunk(run.num_tokens) for run in planned.runs))
+        return Batch(tuple(sequences[run.request].launch(run.num_tokens) for run in planned.runs))
 
     def _commit(self, batch: Batch, drawn: list[Drawn], took: RunTime) -> StepResult:
         record = self._record(batch, took)
@@ -317,9 +337,11 @@ class Engine:
         faults: list[tuple[RequestId, ServingError]] = []
         for chunk, result in zip(batch.chunks, drawn, strict=True):
             sequence = self._sequences[chunk.request]
-            if sequence.phase is Phase.RELEASED:
+            sequence.land(chunk)
+            if sequence.phase is Phase.RELEASED and not sequence.num_flights:
                 self._sequences.forget(sequence, now=self._clock())
-            elif sequence.phase is Phase.ENDING:
+            elif sequence.phase is not Phase.RUNNING:
+                # It has ended since the step was launched: what that brought is nobody's.
                 continue
             elif isinstance(result, RequestFault):
                 sequence.move_to(Phase.RESTING)
@@ -329,7 +351,6 @@ class Engine:
             else:
                 events += self._advance(sequence, chunk, result)
         preempted, self._preempted = tuple(self._preempted), []
-        self._in_step = frozenset()
         return StepResult(batch, tuple(events), tuple(faults), preempted, record)
 
     def _record(self, batch: Batch, took: RunTime) -> StepRecord:
@@ -360,7 +381,7 @@ class Engine:
 
 
 def _ending(holders: Mapping[RequestId, Holder]) -> list[RequestId]:
-    """Return those whose release the running step holds up: nobody else answers for them."""
+    """Return those whose release launched steps hold up: nobody else answers for them."""
     return [request for request, holder in holders.items() if holder.phase == Phase.RELEASED]
 
 

@@ -5,8 +5,9 @@ the blocks at that moment. All is integer arithmetic: neither chunking nor block
 """
 
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from hashlib import blake2b
 from typing import Annotated
 
@@ -17,12 +18,13 @@ from twostep.core.block_hash import HASH_SCHEME, SALT_RULE
 from twostep.core.digest import DIGEST_VERSION, Digests, Words, layer_coefficients, splitmix64, token_coefficients
 from twostep.core.errors import ConfigError
 from twostep.core.fingerprint import Fingerprint, Geometry
+from twostep.core.ids import RequestId
 from twostep.core.kv_layout import KVLayout
-from twostep.engine.batch import Batch, Chunk, Draw
+from twostep.engine.batch import UNKNOWN_TOKEN, Batch, Chunk, Draw
 from twostep.engine.config import EngineConfig
 from twostep.engine.kv_cache import HostKVCache
 from twostep.engine.memory_budget import Needs, available_host_bytes, plan_memory
-from twostep.engine.runner import Drawn, OnLayers
+from twostep.engine.runner import Collect, Drawn, OnLayers, Ran
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -32,7 +34,8 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class FakeModel:
     """What the fake model looks like. A step takes `step_s`, and `token_s` more for each of its tokens.
 
-    With `eos_after` set, output number `eos_after` (from 0) and every later one is `eos_id`.
+    With `eos_after` set, output number `eos_after` (from 0) and every later one is `eos_id`. Like a device it may have `depth`
+    batches launched at once.
     """
 
     vocab_size: Count = 1000
@@ -44,12 +47,18 @@ class FakeModel:
     eos_after: int | None = None
     step_s: Seconds = 0.0
     token_s: Seconds = 0.0
+    depth: Count = 1
+
+
+NO_PART_OF_THE_MODEL = ("step_s", "token_s", "depth")
+"""How fast the answers come, and when, changes none of them."""
 
 
 class FakeRunner:
     """Implements `Runner` with numpy alone. Raises ConfigError when the configuration asks what the model cannot do.
 
-    `on_run` is called with each batch before it is computed: tests pause there, or raise.
+    A batch is computed as late as can be, when it is collected: whatever is done too early to the blocks of a batch that was
+    launched shows in its answers. `on_run` is called with each batch before it is computed: tests pause there, or raise.
     """
 
     kernels = "fake"
@@ -79,8 +88,26 @@ class FakeRunner:
         self._places = splitmix64(np.arange(np.prod(places), dtype=np.uint64)).reshape(places)
         self._model = model
         self._on_run = on_run
+        self.depth = model.depth
+        self._last: deque[dict[RequestId, Drawn]] = deque(maxlen=model.depth)
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
+        return lambda: Ran(self._run(batch, on_layers))
+
+    def _run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+        batch = Batch(tuple(map(self._with_known_tokens, batch.chunks)))
+        drawn = self._compute(batch, on_layers)
+        self._last.append({chunk.request: each for chunk, each in zip(batch.chunks, drawn, strict=True)})
+        return drawn
+
+    def _with_known_tokens(self, chunk: Chunk) -> Chunk:
+        if chunk.tokens != (UNKNOWN_TOKEN,):
+            return chunk
+        token = next(drawn[chunk.request] for drawn in reversed(self._last) if chunk.request in drawn)
+        assert isinstance(token, int)
+        return replace(chunk, tokens=(token,))
+
+    def _compute(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
         if self._on_run:
             self._on_run(batch)
         if duration_s := self._model.step_s + self._model.token_s * batch.num_tokens:
@@ -140,7 +167,7 @@ def _require_feasible(model: FakeModel, config: EngineConfig) -> None:
 
 
 def _fingerprint(model: FakeModel, layout: KVLayout) -> Fingerprint:
-    contents = astuple(model)[: -len(("step_s", "token_s"))]
+    contents = astuple(model)[: -len(NO_PART_OF_THE_MODEL)]
     return Fingerprint(
         model="fake",
         weights=blake2b(repr(contents).encode(), digest_size=16).hexdigest(),

@@ -18,7 +18,7 @@ class Forward(Protocol):
     def numerics(self) -> str: ...
 
     def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
-        """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner.run`.
+        """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner`.
 
         They are good until the next call.
         """

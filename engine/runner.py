@@ -1,6 +1,7 @@
 """The seam between the engine and what computes: a model on CPU or GPU, or the fake one."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from twostep.core.errors import RequestFault
@@ -15,13 +16,32 @@ Drawn = int | RequestFault | None
 """What a chunk brought: a token; None where no draw was asked; or why this request alone failed (NaN in its logits)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a batch brought, a `Drawn` for each chunk.
+
+    `gap_s` is how long the device did nothing before it, by the device's own clock; None where it has none.
+    """
+
+    drawn: list[Drawn]
+    gap_s: float | None = None
+
+
+Collect = Callable[[], Ran]
+"""Waits until a launched batch has run. Called once, in the order of launches; may call `on_layers`, and raise EngineFault."""
+
+
 class Runner(Protocol):
     """Runs batches over one KV cache. Used by one thread at a time.
 
-    `run` writes the KV of every token of every chunk, and returns one `Drawn` per chunk. It calls `on_layers` after each
-    layer group. A fault of one request is returned in its place, not raised, so that the others of the batch keep their
+    A batch writes the KV of every token of every chunk, and calls `on_layers` after each layer group, in `launch` or when it is
+    collected. A fault of one request is returned in its place, not raised, so that the others of the batch keep their
     tokens. Raises EngineFault when the runner cannot go on.
     """
+
+    @property
+    def depth(self) -> int:
+        """How many batches may be launched and not collected; with 1 a batch is known before the next is planned."""
 
     @property
     def kv(self) -> KVCache: ...
@@ -36,4 +56,5 @@ class Runner(Protocol):
     def kernels(self) -> str:
         """What computes, and, where it stands in for what was asked for, why; for people."""
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]: ...
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
+        """Begin to run a batch; it runs after those launched before it."""

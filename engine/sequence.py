@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from twostep.core.block_hash import HASH_BLOCK_TOKENS, hash_chain
 from twostep.core.ids import Attempt, BlockHash, BlockId
 from twostep.core.request import FinishReason, Request, Timing
-from twostep.engine.batch import Chunk, Draw
+from twostep.engine.batch import UNKNOWN_TOKEN, Chunk, Draw
 from twostep.engine.ranking import Claim, claim_of
 
 NOT_STARTED = Attempt(0)
@@ -25,7 +25,7 @@ class Phase(enum.StrEnum):
     ENDING = "ending"
     """Over, but something outside the engine may still write into its blocks: it is released when that has stopped."""
     RELEASED = "released"
-    """Gone, but the running step may still touch its blocks: they are freed when it commits."""
+    """Gone, but launched steps may still touch its blocks: they are freed when the last of those commits."""
 
 
 LEGAL_MOVES = {
@@ -73,7 +73,9 @@ class Sequence:
     `arrival` orders requests, `since` is when it reserved, `draws_left` how many more tokens it may draw on this
     node (None: as many as its stop rules allow), `num_published` how many of its blocks are in the prefix cache. One that
     `is_paused` keeps what it has and is not computed. `served_at` is when something of it was last computed, and
-    `num_when_admitted` how many tokens it had when it last got its blocks.
+    `num_when_admitted` how many tokens it had when it last got its blocks. Steps that were launched and have not committed:
+    `num_flights` of them hold a chunk of it, together `num_flying` of its tokens, and draw `num_drawing` tokens after those
+    that are known.
     """
 
     request: Request
@@ -93,6 +95,9 @@ class Sequence:
     served_at: float = 0.0
     num_when_admitted: int = field(init=False)
     num_preemptions: int = 0
+    num_flights: int = 0
+    num_flying: int = 0
+    num_drawing: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.tokens)
@@ -103,9 +108,19 @@ class Sequence:
         return len(self.tokens)
 
     @property
+    def num_launched(self) -> int:
+        """Tokens that are in the KV cache when all launched steps have run."""
+        return self.num_computed + self.num_flying
+
+    @property
+    def num_expected(self) -> int:
+        """Tokens that are known when all launched steps have run."""
+        return len(self.tokens) + self.num_drawing
+
+    @property
     def num_pending(self) -> int:
-        """Tokens known but not in the KV cache."""
-        return len(self.tokens) - self.num_computed
+        """Tokens known, or being drawn, and neither in the KV cache nor in a launched step."""
+        return self.num_expected - self.num_launched
 
     @property
     def next_index(self) -> int:
@@ -143,11 +158,26 @@ class Sequence:
 
     def chunk(self, num_tokens: int) -> Chunk:
         """Return the next `num_tokens` pending tokens as a part of a batch; the one that catches up asks for a draw."""
-        end = self.num_computed + num_tokens
+        start, end = self.num_launched, self.num_launched + num_tokens
+        tokens = self.tokens[start:end]
         return Chunk(
             request=self.request.id,
-            tokens=tuple(self.tokens[self.num_computed : end]),
-            start=self.num_computed,
+            tokens=(*tokens, *[UNKNOWN_TOKEN] * (num_tokens - len(tokens))),
+            start=start,
             blocks=tuple(self.blocks),
-            draw=Draw(self.request.sampling, self.next_index) if end == len(self.tokens) else None,
+            draw=Draw(self.request.sampling, self.next_index + self.num_drawing) if end == self.num_expected else None,
         )
+
+    def launch(self, num_tokens: int) -> Chunk:
+        """Return the chunk, which a step is launched with."""
+        chunk = self.chunk(num_tokens)
+        self.num_flights += 1
+        self.num_flying += num_tokens
+        self.num_drawing += chunk.draw is not None
+        return chunk
+
+    def land(self, chunk: Chunk) -> None:
+        """The step that `chunk` was launched with has run; steps land in order."""
+        self.num_flights -= 1
+        self.num_flying -= len(chunk.tokens)
+        self.num_drawing -= chunk.draw is not None

@@ -80,8 +80,16 @@ class SequenceTable:
         return [one for one in self.select(Phase.PREEMPTED) if not one.is_paused]
 
     def running(self) -> list[Sequence]:
-        """Return the sequences that are to be computed."""
+        """Return the sequences that are to be computed, on and on."""
         return [one for one in self.select(Phase.RUNNING) if not one.is_paused]
+
+    def launchable(self) -> list[Sequence]:
+        """Return those of them of which something is left to be launched."""
+        return [one for one in self.running() if not one.num_drawing or not self._draws_its_last(one)]
+
+    @property
+    def is_any_flying(self) -> bool:
+        return any(one.num_flights for one in self._sequences.values())
 
     def num_slots(self, sequence: Sequence) -> int:
         """Return how many tokens its blocks can hold."""
@@ -192,6 +200,15 @@ class SequenceTable:
         sequence.num_computed = holding.num_cached * size
         self.num_hit_tokens += sequence.num_computed
         return True
+
+    def _draws_its_last(self, sequence: Sequence) -> bool:
+        """Return whether its answer ends here with what launched steps draw, whatever that is."""
+        drawing, left = sequence.num_drawing, sequence.draws_left
+        return (
+            (left is not None and drawing >= left)
+            or sequence.next_index + drawing >= sequence.request.stop.max_tokens
+            or sequence.num_expected >= self._capacity.max_tokens
+        )
 
     @property
     def _num_growing(self) -> int:

@@ -48,6 +48,9 @@ class StepPlanner:
         self._resume(ranking)
         preempted: list[RequestId] = []
         budget, plan = self._plan(ranking)
+        if plan.num_lacking and self._sequences.is_any_flying:
+            # Who gives blocks up is decided when it is known what launched steps bring: some may end, and give back theirs.
+            return NextStep((), (), budget)
         while plan.num_lacking and (victim := choose_victim(self._tenures(ranking), self._sparing)):
             self._sequences.preempt(self._sequences[victim])
             preempted.append(victim)
@@ -89,7 +92,7 @@ class StepPlanner:
 
     def _plan(self, ranking: Ranking) -> tuple[int, StepPlan]:
         """Return how many tokens the step may have, and the plan."""
-        running = self._sequences.running()
+        running = self._sequences.launchable()
         decoding = [one for one in running if one.num_pending == 1]
         candidates = [self._candidate(one, ranking) for one in running]
         num_decodes = len(decoding)
@@ -110,8 +113,8 @@ class StepPlanner:
         is_decode = sequence.num_pending == 1
         return Candidate(
             sequence.request.id,
-            sequence.num_computed,
-            sequence.num_tokens,
+            sequence.num_launched,
+            sequence.num_expected,
             self._sequences.num_slots(sequence),
             (False, 0, 0, sequence.arrival) if is_decode else ranking.rank(sequence.claim(ranking.now), sequence.num_pending),
             sequence.request.level.tenant,

@@ -24,7 +24,7 @@ from twostep.engine.memory_budget import Needs, available_host_bytes, plan_memor
 from twostep.engine.model_folder import ModelFolder, open_model_folder
 from twostep.engine.models.causal_lm import CausalLM, ModelFacts
 from twostep.engine.progress import Tell, WeightsProgress, tell_nobody
-from twostep.engine.runner import Drawn, OnLayers
+from twostep.engine.runner import Collect, OnLayers, Ran
 from twostep.engine.sampler import SAMPLER_VERSION, sample
 from twostep.engine.torch_forward import TorchForward
 from twostep.engine.torch_kv_cache import TorchKVCache
@@ -41,6 +41,8 @@ class TorchRunner:
 
     `landing_bytes` of the host's memory are for somebody else; `tell` hears what is being loaded.
     """
+
+    depth = 1
 
     def __init__(
         self,
@@ -74,13 +76,14 @@ class TorchRunner:
         tell("hashing the weights")
         self.fingerprint = _fingerprint(folder, facts, layout, self._forward.numerics)
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
         drawn = iter(draw_tokens(self._forward.logits(batch, on_layers), draws))
-        return [next(drawn) if chunk.draw else None for chunk in batch.chunks]
+        ran = Ran([next(drawn) if chunk.draw else None for chunk in batch.chunks])
+        return lambda: ran
 
     def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
-        """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner.run`."""
+        """Write the batch's KV and return the logits of the chunks that draw, float32 [draw, vocab]; see `Runner`."""
         return self._forward.logits(batch, on_layers).clone()
 
 

@@ -24,7 +24,7 @@ from twostep.decode_node import program as decode
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.engine.batch import Batch
 from twostep.engine.kv_cache import KVCache
-from twostep.engine.runner import Drawn, OnLayers, Runner
+from twostep.engine.runner import Collect, OnLayers, Ran, Runner
 from twostep.node.program import HostedNode, Materials, NodeProgram, serve_node
 from twostep.prefill_node import program as prefill
 from twostep.prefill_node.config import PrefillNodeConfig
@@ -90,10 +90,11 @@ class TimedRunner:
         self.fingerprint = runner.fingerprint
         self.geometry = runner.geometry
         self.kernels = runner.kernels
+        self.depth = runner.depth
         self._runner = runner
         self._notes = notes
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         groups: list[tuple[float, float]] = []
 
         def timed(layers: range) -> None:
@@ -102,10 +103,15 @@ class TimedRunner:
             groups.append((started, time.monotonic()))
 
         started = time.monotonic()
-        drawn = self._runner.run(batch, timed)
-        span = started, time.monotonic()
-        self._notes.add((STEP, [(chunk.start, chunk.end) for chunk in batch.chunks], groups, span))
-        return drawn
+        collect = self._runner.launch(batch, timed)
+
+        def collected() -> Ran:
+            ran = collect()
+            span = started, time.monotonic()
+            self._notes.add((STEP, [(chunk.start, chunk.end) for chunk in batch.chunks], groups, span))
+            return ran
+
+        return collected
 
 
 def _timed(program: NodeProgram[N], notes: Notes) -> NodeProgram[N]:

@@ -12,7 +12,7 @@ from twostep.core.request import Request
 from twostep.engine.batch import Batch, Chunk
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Busy, Engine, StepResult
-from twostep.engine.runner import Drawn, OnLayers, Runner
+from twostep.engine.runner import Collect, OnLayers, Ran, Runner
 from twostep.node.pace_meter import PaceMeter
 from twostep.router.node_load import NodeLoad, Work, view_of
 from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, PeerState, Typical
@@ -50,6 +50,7 @@ class TimedRunner:
     """Takes the time that the constants say; `now` is then the end of the step."""
 
     kernels = "replay"
+    depth = 1
 
     def __init__(self, constants: Constants) -> None:
         self.now = 0.0
@@ -59,11 +60,12 @@ class TimedRunner:
         self._constants = constants
         self._num_drawn = 0
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         del on_layers
         self.now += sum(map(self._chunk_s, batch.chunks), self._constants.step_s * self._constants.steps_at_once)
         self._num_drawn += 1
-        return [OUTPUT_TOKENS + self._num_drawn if chunk.draw else None for chunk in batch.chunks]
+        ran = Ran([OUTPUT_TOKENS + self._num_drawn if chunk.draw else None for chunk in batch.chunks])
+        return lambda: ran
 
     def _chunk_s(self, chunk: Chunk) -> float:
         own, num_tokens = self._constants, len(chunk.tokens)

@@ -8,7 +8,7 @@ from twostep.core.request import FinishReason
 from twostep.engine.batch import Batch
 from twostep.engine.engine import Busy, Engine, Load, StepResult
 from twostep.engine.ledger import Census, LedgerEntry
-from twostep.engine.runner import Drawn, OnLayers
+from twostep.engine.runner import Collect, OnLayers, Ran
 from twostep.tests.engine.fakes import ONE, ask, build_engine, drain, put, run_out, tokens_by_request
 
 
@@ -458,15 +458,18 @@ def test_a_step_frees_only_what_it_may_have_touched_late() -> None:
 class Faulty:
     """A runner whose request `at` fails alone; everything else is the fake runner's."""
 
+    depth = 1
+
     def __init__(self, engine: Engine, at: str) -> None:
         self._inner = engine.runner
         self._at = at
         self.kv, self.fingerprint, self.geometry = self._inner.kv, self._inner.fingerprint, self._inner.geometry
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
-        drawn = self._inner.run(batch, on_layers)
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
+        drawn = self._inner.launch(batch, on_layers)().drawn
         fault = RequestFault("NaN in the logits")
-        return [fault if chunk.request == self._at else each for chunk, each in zip(batch.chunks, drawn, strict=True)]
+        ran = Ran([fault if chunk.request == self._at else each for chunk, each in zip(batch.chunks, drawn, strict=True)])
+        return lambda: ran
 
 
 def test_one_requests_fault_leaves_the_others_their_tokens() -> None:

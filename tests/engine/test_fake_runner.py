@@ -35,7 +35,7 @@ def chunk(tokens: Sequence[int], start: int = 0, *, blocks: Sequence[int] = BLOC
 
 
 def answer(runner: FakeRunner, *chunks: Chunk) -> Any:
-    return runner.run(Batch(chunks), lambda _: None)[-1]
+    return runner.launch(Batch(chunks), lambda _: None)().drawn[-1]
 
 
 def decode_after(spoil: Callable[[FakeRunner], None], *, blocks: Sequence[int] = BLOCKS) -> Any:
@@ -167,7 +167,7 @@ def test_layers_are_announced_group_by_group_once_they_are_written() -> None:
     def look(layers: range) -> None:
         announced.append((layers, bool(runner.kv.words[layers.stop - 1].any()), bool(runner.kv.words[layers.stop :].any())))
 
-    runner.run(Batch((chunk(TOKENS),)), look)
+    runner.launch(Batch((chunk(TOKENS),)), look)()
     assert announced == [(range(2), True, False), (range(2, 3), True, False)]
 
 
@@ -175,7 +175,7 @@ def test_what_changes_the_answers_changes_the_fingerprint_and_speed_does_not() -
     def weights(**changes: Any) -> str:
         return build(model=replace(MODEL, **changes)).fingerprint.weights
 
-    assert weights(step_s=1.0, token_s=1.0) == weights()
+    assert weights(step_s=1.0, token_s=1.0, depth=2) == weights()
     assert len({weights(), weights(vocab_size=9), weights(eos_after=1), weights(head_dim=8)}) == 4
 
 

@@ -1,4 +1,4 @@
-"""Control calls at any moment, inside a step too: the accounts stay exact, and who is not cancelled gets the right tokens."""
+"""Control calls at any moment, inside a step and between its launch and its end too: accounts stay exact, tokens right."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +13,7 @@ from twostep.engine.batch import Batch
 from twostep.engine.block_pool import BlockPool
 from twostep.engine.config import SchedulingConfig
 from twostep.engine.engine import Busy, StepResult
-from twostep.tests.engine.fakes import ONE, ask, build_engine
+from twostep.tests.engine.fakes import ONE, SMALL, ask, build_engine
 from twostep.tests.engine.request_specs import PREFIXES, RequestSpec, solo
 
 
@@ -31,6 +31,7 @@ class Meddler:
             clock=lambda: self.now,
             on_run=self.inside,
             scheduling=scheduling(chance),
+            model=replace(SMALL, depth=chance.randint(1, 3)),
         )
         self.specs: dict[RequestId, RequestSpec] = {}
         self.tokens: dict[RequestId, list[int]] = {}
@@ -41,6 +42,7 @@ class Meddler:
         self._alive: list[RequestId] = []
 
     def inside(self, batch: Batch) -> None:
+        """A batch runs only now, however long ago it was launched: its blocks must be its requests' own still."""
         for _ in range(0 if self._is_over else self._chance.choice([0, 0, 1, 3])):
             self.meddle()
         in_step = {chunk.request: set(chunk.blocks) for chunk in batch.chunks}

@@ -1,14 +1,16 @@
-"""The engine's promise: whatever the chunks, budget, batch mates, prefix hits, block size and preemptions, the same tokens."""
+"""The engine's promise: whatever the chunks, budget, mates, prefix hits, block size, preemptions and depth, the same tokens."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from twostep.core.request import Request
 from twostep.engine.engine import Busy, Engine, StepResult
-from twostep.tests.engine.fakes import ONE, build_engine
+from twostep.tests.engine.fakes import ONE, SMALL, build_engine
 from twostep.tests.engine.request_specs import RequestSpec, request_specs, solo
 
 
@@ -22,6 +24,7 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
         "min_prefill_tokens": draw(st.integers(1, 64)),
         "max_batch": draw(st.integers(2, 5)),
         "layer_group": draw(st.integers(1, 3)),
+        "model": replace(SMALL, depth=draw(st.integers(1, 3))),
     }
 
 
@@ -37,10 +40,11 @@ def test_a_request_draws_the_same_tokens_alone_and_in_any_company(asked: list[Re
         event(f"{what}: {server.seen[what] > 0}")
 
 
-def test_a_crowd_meets_hits_chunks_and_preemption() -> None:
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_crowd_meets_hits_chunks_and_preemption(depth: int) -> None:
     """What the random cases are to cover, in one case that surely does."""
     spec = RequestSpec(prompt=tuple(range(64)), output_tokens=(), num_draws=90, temperature=1.0, seed=0)
-    server = Server(build_engine(num_blocks=8, token_budget=40, max_batch=4))
+    server = Server(build_engine(num_blocks=8, token_budget=40, max_batch=4, model=replace(SMALL, depth=depth)))
     tokens = server.serve([spec.named(f"r{i}") for i in range(6)])
     assert tokens == {f"r{i}": solo(spec) for i in range(6)}
     assert min(server.seen[what] for what in ("hit", "chunked", "preempted")) > 0

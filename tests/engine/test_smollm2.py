@@ -34,7 +34,7 @@ def chunk(number: int, tokens: Sequence[int], start: int, index: int = 0) -> Chu
 
 
 def drawn(runner: TorchRunner, chunks: Sequence[Chunk]) -> list[int]:
-    return [token for token in runner.run(Batch(tuple(chunks)), lambda _: None) if isinstance(token, int)]
+    return [token for token in runner.launch(Batch(tuple(chunks)), lambda _: None)().drawn if isinstance(token, int)]
 
 
 def prompts(tokenizer: Tokenizer) -> list[list[int]]:

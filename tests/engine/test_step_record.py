@@ -60,9 +60,29 @@ def test_a_preemption_is_recorded_with_the_next_step() -> None:
 def test_a_timer_measures_runs_and_what_passes_between_them() -> None:
     clock = ManualClock()
     timer = RunTimer(clock)
-    assert timer.time(lambda: clock.advance(2.0)) == (None, RunTime(0.0, 2.0, None))
+
+    def run(duration_s: float) -> RunTime:
+        launch = timer.launch()
+        clock.advance(duration_s)
+        return timer.collected(launch)
+
+    assert run(2.0) == RunTime(0.0, 2.0, None)
     clock.advance(1.0)
-    assert timer.time(lambda: clock.advance(3.0)) == (None, RunTime(3.0, 3.0, 1.0))
+    assert run(3.0) == RunTime(3.0, 3.0, 1.0)
     timer.rest()
     clock.advance(50.0)
-    assert timer.time(lambda: "done") == ("done", RunTime(56.0, 0.0, None))
+    assert run(0.0) == RunTime(56.0, 0.0, None)
+
+
+def test_a_run_launched_while_another_runs_begins_when_that_ends_and_the_device_tells_of_the_gap() -> None:
+    clock = ManualClock()
+    timer = RunTimer(clock)
+    first = timer.launch()
+    clock.advance(1.0)
+    second, third = timer.launch(), timer.launch()
+    clock.advance(1.0)
+    assert timer.collected(first, 9.0) == RunTime(0.0, 2.0, None)
+    clock.advance(3.0)
+    assert timer.collected(second) == RunTime(2.0, 3.0, 0.0)
+    clock.advance(1.0)
+    assert timer.collected(third, 0.25) == RunTime(5.0, 1.0, 0.25)

@@ -85,7 +85,7 @@ def test_layers_are_announced_in_groups_and_their_kv_is_then_in_the_pool(tmp_pat
     def look(layers: range) -> None:
         seen.append((layers, [bool(runner.kv.words[layer, 40].any()) for layer in range(3)]))
 
-    runner.run(Batch((chunk(TOKENS[:10], 0),)), look)
+    runner.launch(Batch((chunk(TOKENS[:10], 0),)), look)()
     assert seen == [(range(2), [True, True, False]), (range(2, 3), [True, True, True])]
 
 
@@ -95,8 +95,8 @@ def test_a_chunk_that_asks_for_no_draw_brings_none(tmp_path: Path) -> None:
     silent = chunk(TOKENS[:40], 0, name="silent", draw=None)
     drawing = chunk(TOKENS[:20], 0, first_block=41, name="drawing")
     expected = int(tiny.logits(TOKENS[:20])[-1].argmax())
-    assert runner.run(Batch((silent, drawing)), lambda _: None) == [None, expected]
-    assert runner.run(Batch((silent,)), lambda _: None) == [None]
+    assert runner.launch(Batch((silent, drawing)), lambda _: None)().drawn == [None, expected]
+    assert runner.launch(Batch((silent,)), lambda _: None)().drawn == [None]
 
 
 def test_what_an_earlier_owner_left_in_a_block_changes_nothing(kernels: str, tmp_path: Path) -> None:

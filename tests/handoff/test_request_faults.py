@@ -4,7 +4,7 @@ import pytest
 
 from twostep.core.errors import RequestFault
 from twostep.engine.batch import Batch
-from twostep.engine.runner import Drawn, OnLayers, Runner
+from twostep.engine.runner import Collect, OnLayers, Ran, Runner
 from twostep.tests.handoff.pair import running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, request
 from twostep.tests.handoff.solo import Solo
@@ -22,10 +22,11 @@ class Failing:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
-        drawn = self._inner.run(batch, on_layers)
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
+        drawn = self._inner.launch(batch, on_layers)().drawn
         fails = [chunk.request == "bad" and chunk.draw and chunk.draw.index >= self._index for chunk in batch.chunks]
-        return [RequestFault("NaN") if failed else each for failed, each in zip(fails, drawn, strict=True)]
+        ran = Ran([RequestFault("NaN") if failed else each for failed, each in zip(fails, drawn, strict=True)])
+        return lambda: ran
 
 
 @pytest.mark.parametrize(("side", "index"), [("prefill", 0), ("decode", 1), ("decode", 3)])

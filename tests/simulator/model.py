@@ -16,7 +16,7 @@ from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine
 from twostep.engine.fake_runner import FakeModel, FakeRunner
 from twostep.engine.kv_cache import HostKVCache
-from twostep.engine.runner import Drawn, OnLayers
+from twostep.engine.runner import Collect, OnLayers
 from twostep.tests.simulator.fiber import breathe
 
 MODEL = FakeModel(vocab_size=997, num_layers=2, num_kv_heads=1, head_dim=1, max_model_tokens=512)
@@ -60,12 +60,12 @@ class SlowRunner(FakeRunner):
         super().__init__(MODEL, config, on_run=_breathe)
         self.kv = SlowKVCache(self.kv.layout, self.kv.num_blocks)
 
-    def run(self, batch: Batch, on_layers: OnLayers) -> list[Drawn]:
+    def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         def written(layers: range) -> None:
             on_layers(layers)
             breathe()
 
-        return super().run(batch, written)
+        return super().launch(batch, written)
 
 
 def _breathe(batch: Batch) -> None:
