@@ -7,12 +7,14 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 WEB = frozenset({"starlette", "uvicorn", "fastapi", "httpx", "aiohttp", "requests"})
 MODEL = frozenset({"torch", "transformers", "safetensors", "triton"})
+RAY = frozenset({"ray"})
 NIXL = frozenset({"nixl", "nixl_cu12", "nixl_cu13"})
 
 
@@ -28,6 +30,7 @@ def folder(imports: str, never: frozenset[str]) -> Folder:
     return Folder(frozenset(imports.split()), never)
 
 
+EVERYTHING = "core proto kv_transfer engine node prefill_node decode_node kube router autoscaler"
 FOLDERS = {
     "core": folder("", WEB | MODEL | {"grpc"}),
     "proto": folder("core", WEB | MODEL),
@@ -39,13 +42,15 @@ FOLDERS = {
     "kube": folder("core", MODEL | {"grpc"}),
     "router": folder("core proto kube", MODEL),
     "autoscaler": folder("core proto kube", MODEL | {"grpc"}),
-    "cli": folder("core proto kv_transfer engine node prefill_node decode_node kube router autoscaler", frozenset()),
-    "benchmarks": folder(
-        "core proto kv_transfer engine node prefill_node decode_node kube router autoscaler cli tests", frozenset()
-    ),
+    "cli": folder(EVERYTHING, frozenset()),
+    "deploy/ray": folder(f"{EVERYTHING} cli", MODEL | {"grpc"}),
+    "benchmarks": folder(f"{EVERYTHING} cli deploy tests", frozenset()),
 }
 SHIPPED = [name for name in FOLDERS if name != "benchmarks"]
 """What a wheel brings."""
+
+TOP_FOLDERS = {name.partition("/")[0] for name in FOLDERS}
+"""Their names at the top of the repository, which nothing may be imported by."""
 
 GRPC_EDGES = frozenset(
     {
@@ -94,14 +99,17 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield from (str(argument.value) for argument in node.args if isinstance(argument, ast.Constant))
 
 
+def home(path: Path) -> Folder:
+    return next(folder for name, folder in FOLDERS.items() if path.is_relative_to(name))
+
+
 def packages(path: Path) -> set[str]:
     return {module.partition(".")[0] for module in imported_modules(path)}
 
 
 def _foreign_folders(path: Path) -> set[str]:
-    here = path.parts[0]
     ours = {module.split(".")[1] for module in imported_modules(path) if module.startswith("twostep.")}
-    return ours - FOLDERS[here].imports - {here}
+    return ours - home(path).imports - {path.parts[0]}
 
 
 def _used_without_leave(path: Path) -> set[str]:
@@ -118,7 +126,11 @@ def test_a_folder_imports_only_the_folders_that_the_table_allows() -> None:
 
 
 def test_a_folder_never_imports_what_the_table_forbids() -> None:
-    assert offences(lambda path: packages(path) & FOLDERS[path.parts[0]].never) == {}
+    assert offences(lambda path: packages(path) & home(path).never) == {}
+
+
+def test_only_what_is_for_ray_imports_ray() -> None:
+    assert {path.as_posix() for path in FILES if packages(path) & RAY and not path.is_relative_to("deploy/ray")} == set()
 
 
 def test_modules_with_few_users_are_imported_by_no_others() -> None:
@@ -126,20 +138,20 @@ def test_modules_with_few_users_are_imported_by_no_others() -> None:
 
 
 def test_our_folders_are_imported_under_twostep_and_never_relatively() -> None:
-    assert offences(lambda path: packages(path) & {*FOLDERS, ""}) == {}
+    assert offences(lambda path: packages(path) & {*TOP_FOLDERS, ""}) == {}
 
 
 def test_the_wheel_the_type_checker_and_the_linter_know_every_room() -> None:
     tools = PYPROJECT["tool"]
     assert set(tools["hatch"]["build"]["targets"]["wheel"]["only-include"]) == set(SHIPPED)
-    assert set(tools["mypy"]["packages"]) == {f"twostep.{name}" for name in FOLDERS}
-    assert set(tools["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == set(FOLDERS)
+    assert set(tools["mypy"]["packages"]) == {f"twostep.{name.replace('/', '.')}" for name in FOLDERS}
+    assert set(tools["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == TOP_FOLDERS
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("folder", SHIPPED)
+@pytest.mark.parametrize("folder", [name for name in SHIPPED if name != "deploy/ray" or find_spec("ray")])
 def test_a_fresh_interpreter_loads_no_torch_until_a_model_is_run(folder: str) -> None:
-    here = [path for path in FILES if path.parts[0] == folder and path.stem != "__main__"]
+    here = [path for path in FILES if path.is_relative_to(folder) and path.stem != "__main__"]
     paths = [path for path in here if "torch" not in packages(path) and not path.as_posix().startswith(LOADS_TORCH)]
     modules = [".".join(("twostep", *path.with_suffix("").parts)) for path in paths]
     program = f"import {', '.join(['sys', *modules])}; sys.exit('torch' in sys.modules)"

@@ -1,0 +1,57 @@
+"""Decides whether what Serve is told of a deployment lets its program do its part. Pure."""
+
+from dataclasses import dataclass
+
+from twostep.core.errors import ConfigError
+from twostep.deploy.ray.config import AppConfig, Name
+
+WAIT_LOOP_S = 0.5
+"""How often Serve looks whether a replica that is to stop still has calls; only then does the program hear of it."""
+LAST_STEPS_S = 5.0
+"""What a program may take beside draining: to hear of it, and to end."""
+DRAIN_KEYS = {"prefill": "prefill.timers.drain_s", "decode": "decode.timers.drain_s", "router": "router.drain_s"}
+POLICY = "twostep.deploy.ray.scaling:replicas_for_load"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What Serve is told of one deployment. `policy` is that of its `autoscaling_config`, empty without one."""
+
+    graceful_shutdown_timeout_s: float
+    policy: str = ""
+    min_replicas: int = 1
+
+
+def require_agreement(name: Name, terms: Terms, stop_s: float) -> None:
+    """Raise ConfigError where Serve would kill a program before it has drained, or scale a pool by what it cannot see."""
+    if terms.graceful_shutdown_timeout_s < stop_s:
+        raise ConfigError(
+            f"deployments: {name}: graceful_shutdown_timeout_s is {terms.graceful_shutdown_timeout_s:g}, but the program may"
+            f" take {stop_s:g} s to drain: raise it, or lower args.{DRAIN_KEYS[name]}"
+        )
+    if name != "router" and terms.policy and terms.policy != POLICY:
+        raise ConfigError(
+            f"deployments: {name}: autoscaling_config.policy.policy_function is {terms.policy}, which counts calls that nodes"
+            f" do not get from Serve: give {POLICY}"
+        )
+    if terms.min_replicas < 1:
+        raise ConfigError(
+            f"deployments: {name}: autoscaling_config.min_replicas is {terms.min_replicas}: nothing would wake it, give 1"
+        )
+
+
+def time_to_stop_s(config: AppConfig, name: Name) -> float:
+    """Return how long a program may take from Serve's wish until it is gone; see docs/stopping.md."""
+    if name == "router":
+        return WAIT_LOOP_S + config.router.drain_s + LAST_STEPS_S
+    timers = (config.prefill if name == "prefill" else config.decode).timers
+    return WAIT_LOOP_S + timers.drain_s + 2 * timers.call_s + LAST_STEPS_S
+
+
+def kill_after_s(config: AppConfig, name: Name) -> float:
+    """Return after how long Serve should kill a replica that was told to stop, where its file does not say.
+
+    Of a router's it first waits for the requests that came through it; the router itself learns of its end after them.
+    """
+    waiting_s = config.router.request_timeout_s if name == "router" else 0.0
+    return waiting_s + time_to_stop_s(config, name)
