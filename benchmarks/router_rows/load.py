@@ -28,23 +28,24 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`ttft_s` of the requests that were answered as a whole; all others have failed."""
+    """`ttft_s` and `total_s` of the requests that were answered as a whole, in the same order; all others have failed."""
 
     ttft_s: list[float]
+    total_s: list[float]
     num_failed: int
 
 
 async def run(plan: Plan) -> Result:
     """Send everything. A request that fails costs a new connection."""
-    todo, told = iter(plan.bodies), Result([], 0)
+    todo, told = iter(plan.bodies), Result([], [], 0)
     results = await asyncio.gather(*(_work(plan, todo) for _ in range(plan.at_once)))
     for result in results:
-        told = Result(told.ttft_s + result.ttft_s, told.num_failed + result.num_failed)
+        told = Result(told.ttft_s + result.ttft_s, told.total_s + result.total_s, told.num_failed + result.num_failed)
     return told
 
 
 async def _work(plan: Plan, todo: Iterator[str]) -> Result:
-    times: list[float] = []
+    times: list[tuple[float, float]] = []
     num_failed = 0
     connection: _Connection | None = None
     for body in todo:
@@ -55,7 +56,7 @@ async def _work(plan: Plan, todo: Iterator[str]) -> Result:
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
             num_failed += 1
             connection = None
-    return Result(times, num_failed)
+    return Result([first for first, _ in times], [total for _, total in times], num_failed)
 
 
 class _Connection:
@@ -69,8 +70,8 @@ class _Connection:
         host, _, port = address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port), limit=MAX_REPLY_BYTES), address)
 
-    async def ask(self, path: str, body: bytes) -> float:
-        """Return how long the first event took. Raises ValueError for a reply that is not a whole stream."""
+    async def ask(self, path: str, body: bytes) -> tuple[float, float]:
+        """Return how long the first event took, and all of them. Raises ValueError for a reply that is not a whole stream."""
         head = f"POST {path} HTTP/1.1\r\nhost: {self._address}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
         started = time.perf_counter()
         self._writer.write(head.encode() + b"\r\n\r\n" + body)
@@ -82,7 +83,7 @@ class _Connection:
         ttft_s = time.perf_counter() - started
         while not reply.endswith(END):
             reply = reply[-len(END) :] + await self._more()
-        return ttft_s
+        return ttft_s, time.perf_counter() - started
 
     async def _more(self) -> bytes:
         data = await self._reader.read(1 << 16)

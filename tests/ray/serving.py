@@ -13,6 +13,7 @@ import httpx
 import ray
 from ray import serve
 from ray.serve.context import _get_global_client
+from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.schema import ServeDeploySchema
 
 from twostep.deploy.ray.serve_file import IMPORT_PATH
@@ -83,9 +84,12 @@ async def running(**replicas: int) -> None:
 
 
 async def node_pids(role: str) -> list[int]:
-    """Return the process ids of the nodes of a pool."""
+    """Return the process ids of the nodes of a pool; none while no replica runs."""
     pool = serve.get_deployment_handle(role, APP)
-    return sorted(await pool.broadcast("pid").results_async(timeout_s=CHANGE_S))
+    try:
+        return sorted(await pool.broadcast("pid").results_async(timeout_s=CHANGE_S))
+    except DeploymentUnavailableError:
+        return []
 
 
 def actor_of(pid: int) -> int:
