@@ -59,6 +59,6 @@ class EngineConfig:
     """Layers whose KV is handed off together."""
     num_threads: Annotated[int, Field(gt=0)] | None = None
     """CPU threads the model computes with; unset: `OMP_NUM_THREADS`, or one for each core that this process may use."""
-    kernels: Literal["auto", "avx512bf16", "avx2", "portable", "torch"] = "auto"
+    kernels: Literal["auto", "avx512bf16", "avx512", "avx2", "portable", "torch"] = "auto"
     """What computes on CPU: kernels compiled for the best instructions here, for those named, or torch alone. Nodes that hand
     KV to each other must compute alike: in a fleet of unequal processors, name what all of them have."""

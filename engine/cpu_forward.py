@@ -17,7 +17,7 @@ from twostep.engine.kv_cache import HostKVCache
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.runner import OnLayers
 
-KERNELS_VERSION = 1
+KERNELS_VERSION = 2
 """Raised with every change to the kernels that may change a bit of what they compute."""
 
 

@@ -4,13 +4,15 @@
 
 typedef TWOSTEP_TYPE Type;
 typedef Type::Number Number;
+typedef Type::Left Left;
 
 namespace {
 
-Rows<Type> rows_of(const Number* numbers, int64_t count, int64_t size) {
-  Rows<Type> rows(size);
+Rows<Left> rows_of(const Number* numbers, int64_t count, int64_t size) {
+  Rows<Left> rows(size);
   rows.resize(count);
-  for (int64_t row = 0; row < count; row++) memcpy(rows[row], numbers + row * size, size * sizeof(Number));
+  for (int64_t row = 0; row < count; row++)
+    for (int64_t i = 0; i < size; i++) rows[row][i] = Left::narrow_one(Type::widen_one(numbers[row * size + i]));
   return rows;
 }
 
@@ -22,11 +24,11 @@ extern "C" {
 void part_linear(const Number* x, int64_t rows, int64_t num_in, const Number* weights, const float* bias, int64_t num_out,
                  int64_t num_threads, float* out) {
   Team team(num_threads);
-  Arena arena;
-  Linear<Type> linear = pack<Type>(team, arena, weights, bias, num_out, num_in);
-  Rows<Type> from = rows_of(x, rows, num_in);
+  Stores<Type> stores(team);
+  Linear<Type> linear = pack<Type, 1>(team, stores, {weights}, {bias}, num_out, num_in);
+  Rows<Left> from = rows_of(x, rows, num_in);
   team.run([&](Team::Member me) {
-    project(me, from, {&linear}, [&](int64_t row, int count, int64_t panel, auto& sums) {
+    project(me, stores, from, linear, [&](int64_t row, int count, int64_t panel, auto& sums) {
       for (int r = 0; r < count; r++)
         for (int64_t c = 0; c < PANEL && panel * PANEL + c < num_out; c++)
           out[(row + r) * num_out + panel * PANEL + c] = sums[0][r * PANEL + c];
@@ -52,7 +54,7 @@ void part_soft_cap(float cap, float* x, int64_t size) {
 void part_attend(Number* pool, int64_t num_kv_heads, int64_t block_tokens, int64_t head_dim, const int32_t* table, int64_t start,
                  int64_t count, int64_t num_heads, float scale, float cap, int64_t window, const Number* query, Number* out) {
   int64_t size = num_heads * head_dim;
-  Rows<Type> from = rows_of(query, count, size), to(size);
+  Rows<Left> from = rows_of(query, count, size), to(size);
   to.resize(count);
   Chunk chunk{0, start, count, table};
   Attention<Type> attention(num_heads, num_kv_heads, head_dim);
@@ -61,7 +63,8 @@ void part_attend(Number* pool, int64_t num_kv_heads, int64_t block_tokens, int64
       AttentionTask task{&chunk, head, first, std::min(attention.tokens_at_once(), count - first)};
       attention.attend(task, nullptr, {pool, num_kv_heads, block_tokens, head_dim}, {scale, cap, window}, from, to);
     }
-  for (int64_t row = 0; row < count; row++) memcpy(out + row * size, to[row], size * sizeof(Number));
+  for (int64_t row = 0; row < count; row++)
+    for (int64_t i = 0; i < size; i++) out[row * size + i] = Type::narrow_one(Left::widen_one(to[row][i]));
 }
 }
 #pragma GCC visibility pop

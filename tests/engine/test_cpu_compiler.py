@@ -10,7 +10,15 @@ from twostep.core.errors import ConfigError
 from twostep.engine.config import EngineConfig
 from twostep.engine.kernels.cpu.choice import Kernels, NoKernels, choose_kernels
 from twostep.engine.kernels.cpu.compiler import compiled_kernels
-from twostep.engine.kernels.cpu.instruction_set import AVX2, AVX512_BF16, PORTABLE, InstructionSet, available
+from twostep.engine.kernels.cpu.instruction_set import (
+    AVX2,
+    AVX512,
+    AVX512_BF16,
+    INSTRUCTION_SETS,
+    PORTABLE,
+    InstructionSet,
+    available,
+)
 from twostep.engine.model_folder import open_model_folder
 from twostep.engine.models.causal_lm import CausalLM
 from twostep.engine.models.decoder import Decoder
@@ -43,9 +51,9 @@ def model(tmp_path: Path) -> CausalLM:
     return empty_model(open_model_folder(write_tiny_llama(tmp_path / "m").folder))
 
 
-def cpuinfo(tmp_path: Path, flags: str) -> Path:
+def cpuinfo(tmp_path: Path, flags: str, vendor: str = "AuthenticAMD") -> Path:
     file = tmp_path / "cpuinfo"
-    file.write_text(f"processor\t: 0\nflags\t\t: {flags}\nprocessor\t: 1\nflags\t\t: {flags}\n")
+    file.write_text("\n".join(f"processor\t: {core}\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n" for core in (0, 1)))
     return file
 
 
@@ -54,8 +62,8 @@ def cpuinfo(tmp_path: Path, flags: str) -> Path:
     [
         ("sse2", [PORTABLE]),
         ("sse2 avx2 fma", [AVX2, PORTABLE]),
-        ("avx2 fma avx512f avx512bw avx512vl avx512dq", [AVX2, PORTABLE]),
-        ("avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16", [AVX512_BF16, AVX2, PORTABLE]),
+        ("avx2 fma avx512f avx512bw avx512vl avx512dq", [AVX512, AVX2, PORTABLE]),
+        ("avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16", [AVX512_BF16, AVX512, AVX2, PORTABLE]),
     ],
 )
 def test_the_best_instructions_of_the_processor_come_first(
@@ -63,6 +71,17 @@ def test_the_best_instructions_of_the_processor_come_first(
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     assert available(cpuinfo(tmp_path, flags)) == expected
+
+
+@pytest.mark.parametrize(("vendor", "best"), [("GenuineIntel", AVX512), ("AuthenticAMD", AVX512_BF16)])
+def test_where_pairs_of_bfloat16_are_slow_to_multiply_float32_is(
+    vendor: str, best: InstructionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    flags = "avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16 avx512_fp16"
+    found = available(cpuinfo(tmp_path, flags, vendor))
+    assert found[0] == best
+    assert set(found) == set(INSTRUCTION_SETS)
 
 
 def test_a_processor_that_does_not_tell_gets_what_runs_everywhere(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <tuple>
+#include <type_traits>
 
 #include "functions.h"
 #include "matrix.h"
@@ -51,44 +52,46 @@ struct AttentionTask {
   int64_t kv_head, first, count;
 };
 
-// What a thread is to read next, a block of positions of some task, or nothing: brought nearer, piece by piece, while it works
-// on what came before. Always inlined: g++ takes a function that does nothing else for one that does nothing.
+// What a thread is to read next, a block of positions of some task, or nothing: brought nearer, some tokens at a time, while it
+// works on what came before. As evenly as can be, for only so many lines can be on their way at once. Always inlined: g++ takes a
+// function that does nothing else for one that does nothing.
 template <class T>
 class Ahead {
  public:
-  Ahead(const Pool<T>& pool, const AttentionTask* task, int64_t at)
-      : pool_(pool), task_(task), at_(at), end_(task ? task->chunk->start + task->first + task->count : 0) {}
+  Ahead(const Pool<T>& pool, const AttentionTask* task, int64_t at) : pool_(pool), task_(task), at_(at) {
+    if (task) end_ = std::min(at + POSITIONS, task->chunk->start + task->first + task->count);
+  }
 
-  [[gnu::always_inline]] void bring_keys(int64_t first) { bring(first, 0); }
-  [[gnu::always_inline]] void bring_values(int64_t first) { bring(first, pool_.head_dim); }
+  [[gnu::always_inline]] void bring(int64_t tokens) {
+    constexpr int64_t LINE = 64 / sizeof(typename T::Number);
+    for (int64_t end = std::min(at_ + tokens, end_); at_ < end; at_++) {
+      auto* token = pool_.at(*task_->chunk, task_->kv_head, at_);
+      for (int64_t line = 0; line < pool_.stride(); line += LINE) __builtin_prefetch(token + line, 0, NEAR);
+    }
+  }
 
  private:
-  // LANES tokens from a multiple of LANES on lie in one block, one after another.
-  [[gnu::always_inline]] void bring(int64_t first, int64_t offset) {
-    constexpr int64_t LINE = 64 / sizeof(typename T::Number);
-    if (at_ + first >= end_) return;
-    auto* from = pool_.at(*task_->chunk, task_->kv_head, at_ + first) + offset;
-    for (int64_t token = 0; token < LANES; token++)
-      for (int64_t dim = 0; dim < pool_.head_dim; dim += LINE) __builtin_prefetch(from + token * pool_.stride() + dim);
-  }
+  static constexpr int NEAR = 2;  // the second level of caches: the first holds what is worked on
 
   const Pool<T>& pool_;
   const AttentionTask* task_;
-  int64_t at_, end_;
+  int64_t at_, end_ = 0;
 };
 
 // Works on one task at a time; every thread has one.
 template <class T>
 class Attention {
   typedef typename T::Number Number;
+  typedef typename T::Left Left;
+  typedef typename Left::Number LeftNumber;
 
  public:
   Attention(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim)
       : group_(num_heads / num_kv_heads), head_dim_(head_dim), key_steps_(head_dim / T::PER_WORD),
         padded_dim_(whole(head_dim, 2 * LANES)), max_rows_(std::max(group_, ROWS_AT_ONCE)) {
-    queries_ = allocate<uint32_t>(max_rows_ * key_steps_);
-    keys_ = allocate<uint32_t>(whole(key_steps_, LANES) * POSITIONS);
-    values_ = allocate<uint32_t>(POSITIONS / T::PER_WORD * padded_dim_);
+    queries_ = allocate<LeftNumber>(max_rows_ * head_dim);
+    keys_ = allocate<uint32_t>(whole(key_steps_, LANES) * turns<Left> * POSITIONS);
+    values_ = allocate<uint32_t>(POSITIONS / Left::PER_WORD * padded_dim_);
     sums_ = allocate<float>(max_rows_ * padded_dim_);
     most_ = allocate<float>(max_rows_);
     totals_ = allocate<float>(max_rows_ * LANES);
@@ -98,7 +101,8 @@ class Attention {
   int64_t tokens_at_once() const { return std::max<int64_t>(1, max_rows_ / group_); }
 
   // Reads `queries` and writes `out`, whose rows are [head][dim]. `next` is what this thread is likely to do then, or null.
-  void attend(const AttentionTask& task, const AttentionTask* next, const Pool<T>& pool, const Scoring& scoring, const Rows<T>& queries, Rows<T>& out) {
+  void attend(const AttentionTask& task, const AttentionTask* next, const Pool<T>& pool, const Scoring& scoring,
+              const Rows<Left>& queries, Rows<Left>& out) {
     const Chunk& chunk = *task.chunk;
     int64_t start = chunk.start + task.first, end = start + task.count;
     begin(task, queries);
@@ -122,10 +126,10 @@ class Attention {
   }
 
  private:
-  void begin(const AttentionTask& task, const Rows<T>& queries) {
+  void begin(const AttentionTask& task, const Rows<Left>& queries) {
     for (int64_t row = 0; row < task.count * group_; row++) {
       int64_t token = task.chunk->first_row + task.first + row / group_, head = task.kv_head * group_ + row % group_;
-      memcpy(queries_.get() + row * key_steps_, queries[token] + head * head_dim_, head_dim_ * sizeof(Number));
+      memcpy(queries_.get() + row * head_dim_, queries[token] + head * head_dim_, head_dim_ * sizeof(LeftNumber));
       most_[row] = LEAST;
     }
     memset(sums_.get(), 0, task.count * group_ * padded_dim_ * sizeof(float));
@@ -133,50 +137,49 @@ class Attention {
   }
 
   static constexpr int STREAM_VECTORS = 4;
+  static constexpr int64_t SCORED = 4 * LANES;
+  static constexpr int64_t BROUGHT = 3 * LANES / 8;  // tokens
 
   static int64_t first_block(const AttentionTask& task, const Scoring& scoring) {
     return scoring.first_seen(task.chunk->start + task.first) / POSITIONS * POSITIONS;
   }
 
-  // Lays out positions [at, at + count): keys as [step][position], values as [position][dim], both in words. What lies beyond
+  // Lays out positions [at, at + count): keys as [dim][position], values as [position][dim], in words of `Left`. What lies beyond
   // the last one is made zero: whatever the pool holds there has no part in anything.
   void gather(const Pool<T>& pool, const AttentionTask& task, int64_t at, int64_t count) {
     for (int64_t first = 0; first < count; first += LANES) {
       int64_t present = std::min<int64_t>(LANES, count - first);
       const Number* rows = pool.at(*task.chunk, task.kv_head, at + first);
-      gather_keys(rows, first, present);
+      gather_keys<Left>(rows, first, present);
       gather_values(rows, first, present);
     }
   }
 
+  // Lays keys out in words of U, which is T or `Left`.
+  template <class U>
   void gather_keys(const Number* rows, int64_t first, int64_t present) {
     for (int64_t step = 0; step < key_steps_; step += LANES) {
-      const Number* from = rows + step * T::PER_WORD;
-      uint32_t* to = keys_.get() + step * POSITIONS + first;
-      if (present == LANES && step + LANES <= key_steps_) {
-        Words block[LANES];
-        for (int i = 0; i < LANES; i++) block[i] = load<Words>(from + i * 2 * head_dim_);
-        transpose(block);
-        for (int i = 0; i < LANES; i++) store(to + i * POSITIONS, block[i]);
+      int64_t words = std::min<int64_t>(LANES, key_steps_ - step);
+      Words block[LANES];
+      if (present == LANES && words == LANES) {
+        for (int i = 0; i < LANES; i++) block[i] = load<Words>(rows + i * 2 * head_dim_ + step * T::PER_WORD);
       } else {
-        gather_some_keys(from, to, present, std::min<int64_t>(LANES, key_steps_ - step));
+        memset(&block, 0, sizeof block);
+        for (int64_t i = 0; i < present; i++)
+          memcpy(&block[i], rows + i * 2 * head_dim_ + step * T::PER_WORD, words * sizeof(uint32_t));
       }
+      transpose(block);
+      uint32_t* to = keys_.get() + step * turns<U> * POSITIONS + first;
+      for (int64_t i = 0; i < words; i++) spread<U>(block[i], to + i * turns<U> * POSITIONS, POSITIONS);
     }
-  }
-
-  void gather_some_keys(const Number* from, uint32_t* to, int64_t present, int64_t words) {
-    Words block[LANES] = {};
-    for (int64_t i = 0; i < present; i++) memcpy(&block[i], from + i * 2 * head_dim_, words * sizeof(uint32_t));
-    transpose(block);
-    for (int64_t i = 0; i < words; i++) store(to + i * POSITIONS, block[i]);
   }
 
   void gather_values(const Number* rows, int64_t first, int64_t present) {
     constexpr int AT_ONCE = 2 * LANES;
-    for (int64_t i = 0; i < present; i += T::PER_WORD) {
+    for (int64_t i = 0; i < present; i += Left::PER_WORD) {
       const Number* value = rows + (2 * i + 1) * head_dim_;
       bool has_next = i + 1 < present;
-      uint32_t* to = values_.get() + (first + i) / T::PER_WORD * padded_dim_;
+      uint32_t* to = values_.get() + (first + i) / Left::PER_WORD * padded_dim_;
       for (int64_t dim = 0; dim < head_dim_; dim += AT_ONCE) {
         const Number* token = value + dim;
         const Number* next = token + 2 * head_dim_;
@@ -187,13 +190,25 @@ class Attention {
           if (has_next) memcpy(rest[1], next, size);
           token = rest[0], next = rest[1];
         }
-        auto [low, high] = T::join(token, next);
-        store(to + dim, low), store(to + dim + LANES, high);
+        auto [first, second] = T::columns(token, next);
+        store(to + dim, first), store(to + dim + LANES, second);
       }
     }
   }
 
-  // Few rows do not lay anything out: writing it would take longer than reading what is multiplied.
+  template <class U>
+  static constexpr int turns = std::is_same_v<U, T> ? 1 : T::TURNS;
+
+  // Writes words of T as words of U, which are as many or more: those lie `stride` apart.
+  template <class U>
+  static void spread(Words words, uint32_t* to, int64_t stride) {
+    if constexpr (std::is_same_v<U, T>)
+      store(to, words);
+    else
+      for (int turn = 0; turn < turns<U>; turn++) store(to + turn * stride, T::right(words, turn));
+  }
+
+  // Few rows lay out no more than they must: writing takes longer than reading what is multiplied.
   bool is_streamed(const AttentionTask& task) const {
     return task.count * group_ <= TILE_ROWS && head_dim_ % (STREAM_VECTORS * LANES) == 0 && key_steps_ % LANES == 0;
   }
@@ -211,20 +226,27 @@ class Attention {
   static void stream(Attention& self, const AttentionTask& task, const Pool<T>& pool, const Scoring& scoring, int64_t at,
                      int64_t count, Ahead<T>& ahead) {
     alignas(64) float scores[R * POSITIONS];
-    alignas(64) Number weights[R * POSITIONS];
+    alignas(64) LeftNumber weights[R * POSITIONS];
     for (int64_t first = 0; first < count; first += LANES) {
-      ahead.bring_keys(first);
-      self.template score<R>(self.tokens(pool, task, at, first, count), scores + first);
+      ahead.bring(BROUGHT);
+      auto* rows = pool.at(*task.chunk, task.kv_head, at + first);
+      self.template gather_keys<T>(rows, first, std::min<int64_t>(LANES, count - first));
+    }
+    for (int64_t first = 0; first < count; first += SCORED) {
+      ahead.bring(BROUGHT);
+      multiply<T, false>(R, parts(std::min(SCORED, count - first), LANES), self.queries_.get(), self.head_dim_,
+                         self.keys_.get() + first, POSITIONS, self.key_steps_, scores + first, POSITIONS);
     }
     int64_t start = task.chunk->start + task.first;
     for (int r = 0; r < R; r++) {
       int64_t position = start + r / self.group_;
+      ahead.bring(BROUGHT);
       self.weigh(scoring, r, scoring.first_seen(position) - at, position + 1 - at, parts(count, LANES), scores + r * POSITIONS,
                  weights + r * POSITIONS);
     }
     for (int64_t dim = 0; dim < self.head_dim_; dim += STREAM_VECTORS * LANES)
       for (int64_t first = 0; first < count; first += LANES) {
-        if (!dim) ahead.bring_values(first);
+        ahead.bring(BROUGHT);
         const Number* values = self.tokens(pool, task, at, first, count) + self.head_dim_ + dim;
         self.template add<R>(values, std::min<int64_t>(LANES, count - first), weights + first, self.sums_.get() + dim);
       }
@@ -240,33 +262,18 @@ class Attention {
   }
 
   template <int R>
-  void score(const Number* keys, float* scores) {
-    Floats sums[R] = {};
-    for (int64_t step = 0; step < key_steps_; step += LANES) {
-      Words block[LANES];
-      for (int i = 0; i < LANES; i++) block[i] = load<Words>(keys + i * 2 * head_dim_ + step * T::PER_WORD);
-      transpose(block);
-      const uint32_t* query = queries_.get() + step;
-      for (int i = 0; i < LANES; i++)
-        for (int r = 0; r < R; r++) sums[r] = T::dot(all(query[r * key_steps_ + i]), block[i], sums[r]);
-    }
-    for (int r = 0; r < R; r++) store(scores + r * POSITIONS, sums[r]);
-  }
-
-  template <int R>
-  void add(const Number* values, int64_t present, const Number* weights, float* to) {
+  void add(const Number* values, int64_t present, const LeftNumber* weights, float* to) {
     Floats sums[R][STREAM_VECTORS];
     for (int r = 0; r < R; r++)
       for (int v = 0; v < STREAM_VECTORS; v++) sums[r][v] = load<Floats>(to + r * padded_dim_ + v * LANES);
-    for (int64_t i = 0; i < present; i += T::PER_WORD) {
+    for (int64_t i = 0; i < present; i += Left::PER_WORD) {
       const Number* value = values + i * 2 * head_dim_;
-      Words joined[STREAM_VECTORS];
+      typename T::Factor columns[STREAM_VECTORS];
       for (int v = 0; v < STREAM_VECTORS; v += 2)
-        std::tie(joined[v], joined[v + 1]) = T::join(value + v * LANES, value + 2 * head_dim_ + v * LANES);
+        std::tie(columns[v], columns[v + 1]) = T::columns(value + v * LANES, value + 2 * head_dim_ + v * LANES);
       for (int r = 0; r < R; r++) {
-        uint32_t weight;
-        memcpy(&weight, weights + r * POSITIONS + i, sizeof weight);
-        for (int v = 0; v < STREAM_VECTORS; v++) sums[r][v] = T::dot(all(weight), joined[v], sums[r][v]);
+        auto weight = T::left(weights + r * POSITIONS + i, 0);
+        for (int v = 0; v < STREAM_VECTORS; v++) sums[r][v] = T::dot(weight, columns[v], sums[r][v]);
       }
     }
     for (int r = 0; r < R; r++)
@@ -276,21 +283,21 @@ class Attention {
   // Lets `rows` from `row` on meet positions [at, at + count); the task's first token stands at `start`.
   void meet(const Scoring& scoring, int64_t start, int64_t row, int rows, int64_t at, int64_t count) {
     alignas(64) float scores[TILE_ROWS * POSITIONS];
-    alignas(64) Number weights[TILE_ROWS * POSITIONS];
+    alignas(64) LeftNumber weights[TILE_ROWS * POSITIONS];
     int vectors = parts(count, LANES);
-    multiply<T, false>(rows, vectors, queries_.get() + row * key_steps_, key_steps_, keys_.get(), POSITIONS, key_steps_, scores,
-                       POSITIONS);
+    multiply<Left, false>(rows, vectors, queries_.get() + row * head_dim_, head_dim_, keys_.get(), POSITIONS, key_steps_ * turns<Left>,
+                          scores, POSITIONS);
     for (int r = 0; r < rows; r++) {
       int64_t position = start + (row + r) / group_;
       weigh(scoring, row + r, scoring.first_seen(position) - at, position + 1 - at, vectors, scores + r * POSITIONS,
             weights + r * POSITIONS);
     }
-    multiply<T, true>(rows, padded_dim_ / LANES, reinterpret_cast<uint32_t*>(weights), POSITIONS / T::PER_WORD, values_.get(),
-                      padded_dim_, parts(count, T::PER_WORD), sums_.get() + row * padded_dim_, padded_dim_);
+    multiply<Left, true>(rows, padded_dim_ / LANES, weights, POSITIONS, values_.get(), padded_dim_, parts(count, Left::PER_WORD),
+                         sums_.get() + row * padded_dim_, padded_dim_);
   }
 
   // Turns a row's scores into weights, those in [first, end) alone, and scales what was summed before to the new maximum.
-  void weigh(const Scoring& scoring, int64_t row, int64_t first, int64_t end, int vectors, float* scores, Number* weights) {
+  void weigh(const Scoring& scoring, int64_t row, int64_t first, int64_t end, int vectors, float* scores, LeftNumber* weights) {
     bool is_whole = first <= 0 && end >= vectors * LANES;
     Floats most = all(most_[row]);
     for (int v = 0; v < vectors; v++) {
@@ -313,7 +320,7 @@ class Attention {
       Floats weight = exponential(load<Floats>(scores + v * LANES) - now);
       if (!is_whole) weight = is_seen(v, first, end) ? weight : Floats{};
       total += weight;
-      T::narrow(weights + v * LANES, weight);
+      Left::narrow(weights + v * LANES, weight);
     }
     store(totals_.get() + row * LANES, total);
   }
@@ -323,15 +330,20 @@ class Attention {
     return (lane >= (int32_t)first) & (lane < (int32_t)end);
   }
 
-  void finish(const AttentionTask& task, Rows<T>& out) {
+  void finish(const AttentionTask& task, Rows<Left>& out) {
     for (int64_t row = 0; row < task.count * group_; row++) {
       int64_t token = task.chunk->first_row + task.first + row / group_, head = task.kv_head * group_ + row % group_;
-      Number* to = out[token] + head * head_dim_;
+      LeftNumber* to = out[token] + head * head_dim_;
       float* sums = sums_.get() + row * padded_dim_;
       float scale = 1.0f / sum_lanes(load<Floats>(totals_.get() + row * LANES));
       int64_t dim = 0;
-      for (; dim + LANES <= head_dim_; dim += LANES) T::narrow(to + dim, load<Floats>(sums + dim) * scale);
-      for (; dim < head_dim_; dim++) to[dim] = T::narrow_one(sums[dim] * scale);
+      for (; dim < padded_dim_; dim += 2 * LANES) {
+        auto [first, second] = T::in_order(load<Floats>(sums + dim), load<Floats>(sums + dim + LANES));
+        store(sums + dim, first), store(sums + dim + LANES, second);
+      }
+      dim = 0;
+      for (; dim + LANES <= head_dim_; dim += LANES) Left::narrow(to + dim, load<Floats>(sums + dim) * scale);
+      for (; dim < head_dim_; dim++) to[dim] = Left::narrow_one(sums[dim] * scale);
     }
   }
 
@@ -339,7 +351,8 @@ class Attention {
   static constexpr float LEAST = -1e30f;
 
   const int64_t group_, head_dim_, key_steps_, padded_dim_, max_rows_;
-  Memory<uint32_t> queries_, keys_, values_;
+  Memory<LeftNumber> queries_;
+  Memory<uint32_t> keys_, values_;
   Memory<float> sums_, most_, totals_;
   Memory<Number> rest_;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "memory.h"
 #include "team.h"
@@ -14,44 +15,48 @@ inline int64_t parts(int64_t count, int64_t size) { return (count + size - 1) / 
 
 inline int64_t whole(int64_t count, int64_t size) { return parts(count, size) * size; }
 
-// c[R][V * LANES] (plus what is there, where ADD) = a[R][steps] times b[steps][V * LANES]; strides in words. Meanwhile FETCH
-// vectors from `wanted` on are brought nearer in each step.
+// c[R][V * LANES] (plus what is there, where ADD) = a[R][steps] times b[steps][V * LANES]; `b` and its stride in words, `a` and its
+// stride in numbers, as many of them a step as a word holds. Meanwhile FETCH vectors from `wanted` on are brought nearer in each.
 template <class T, int R, int V, bool ADD, int FETCH>
-void tile(const uint32_t* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps, float* c, int64_t c_stride,
-          const uint32_t* wanted) {
+void tile(const typename T::Left::Number* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps, float* c,
+          int64_t c_stride, const uint32_t* wanted) {
   Floats sums[R][V];
   for (int r = 0; r < R; r++)
     for (int v = 0; v < V; v++) sums[r][v] = ADD ? load<Floats>(c + r * c_stride + v * LANES) : Floats{};
-  for (int64_t step = 0; step < steps; step++, b += b_stride) {
-    Words columns[V];
-    for (int v = 0; v < V; v++) columns[v] = load<Words>(b + v * LANES);
+  for (int64_t step = 0; step < steps; step++, a += T::PER_WORD, b += b_stride) {
     for (int f = 0; f < FETCH; f++, wanted += LANES) __builtin_prefetch(wanted);
-    for (int r = 0; r < R; r++) {
-      Words row = all(a[r * a_stride + step]);
-      for (int v = 0; v < V; v++) sums[r][v] = T::dot(row, columns[v], sums[r][v]);
+    for (int turn = 0; turn < T::TURNS; turn++) {
+      typename T::Factor columns[V];
+      for (int v = 0; v < V; v++) columns[v] = T::right(load<Words>(b + v * LANES), turn);
+      for (int r = 0; r < R; r++) {
+        auto row = T::left(a + r * a_stride, turn);
+        for (int v = 0; v < V; v++) sums[r][v] = T::dot(row, columns[v], sums[r][v]);
+      }
     }
   }
   for (int r = 0; r < R; r++)
     for (int v = 0; v < V; v++) store(c + r * c_stride + v * LANES, sums[r][v]);
 }
 
-typedef void (*Tile)(const uint32_t*, int64_t, const uint32_t*, int64_t, int64_t, float*, int64_t, const uint32_t*);
+template <class T>
+using Tile = void (*)(const typename T::Left::Number*, int64_t, const uint32_t*, int64_t, int64_t, float*, int64_t,
+                      const uint32_t*);
 
 template <class T, int V, bool ADD, int FETCH, int... R>
-Tile tile_of(int rows, std::integer_sequence<int, R...>) {
-  static constexpr Tile tiles[] = {tile<T, R + 1, V, ADD, FETCH>...};
+Tile<T> tile_of(int rows, std::integer_sequence<int, R...>) {
+  static constexpr Tile<T> tiles[] = {tile<T, R + 1, V, ADD, FETCH>...};
   return tiles[rows - 1];
 }
 
 template <class T, int V, bool ADD, int FETCH>
-Tile tile_of(int rows) {
+Tile<T> tile_of(int rows) {
   return tile_of<T, V, ADD, FETCH>(rows, std::make_integer_sequence<int, TILE_ROWS>());
 }
 
 // The same for any number of vectors, and up to TILE_ROWS rows.
 template <class T, bool ADD>
-void multiply(int rows, int vectors, const uint32_t* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps,
-              float* c, int64_t c_stride) {
+void multiply(int rows, int vectors, const typename T::Left::Number* a, int64_t a_stride, const uint32_t* b, int64_t b_stride,
+              int64_t steps, float* c, int64_t c_stride) {
   // Four are better two and two than three and one, whose sums are too few to keep the multipliers busy.
   for (; vectors == 3 || vectors > 4; vectors -= 3, b += 3 * LANES, c += 3 * LANES)
     tile_of<T, 3, ADD, 0>(rows)(a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
@@ -76,51 +81,85 @@ struct Rows {
 
   Number* operator[](int64_t row) { return numbers.get() + row * stride; }
   const Number* operator[](int64_t row) const { return numbers.get() + row * stride; }
-  const uint32_t* words(int64_t row) const { return reinterpret_cast<const uint32_t*>(numbers.get() + row * stride); }
 };
 
-// A linear layer: its weights [out][in] as [panel][step][column] in words, and its bias, which may be none.
-template <class T>
+// N matrices of one shape that meet the same rows: weights [N][out][in] as [panel][matrix][step][column] in words, and biases, which
+// may be zeros. The panels that are one member's share lie one after another, and behind them those of its next product.
+template <class T, int N = 1>
 struct Linear {
-  int64_t num_in = 0, num_out = 0, steps = 0;
-  uint32_t* packed = nullptr;
+  int64_t num_out = 0, steps = 0;
+  std::vector<const uint32_t*> panels;
   Memory<float> bias;
 
-  int64_t panels() const { return parts(num_out, PANEL); }
-  const uint32_t* panel(int64_t index) const { return packed + index * steps * PANEL; }
-
-  // Multiplies the `tile`th tile of rows by a panel. A lone tile streams through memory, a little ahead of itself. Where there
-  // are more, they bring the next panel, each a third of it, behind their own work.
-  void multiply(int rows, int64_t index, const uint32_t* x, int64_t stride, float* sums, int64_t tile, bool is_alone) const {
-    constexpr int AHEAD = 2048;  // words: 8 KiB
-    const uint32_t* weights = panel(index);
-    if (is_alone) return tile_of<T, TILE_VECTORS, false, TILE_VECTORS>(rows)(x, stride, weights, PANEL, steps, sums, PANEL, weights + AHEAD);
-    const uint32_t* wanted = panel(index + 1) + tile * steps * LANES;
-    auto product = tile < TILE_VECTORS ? tile_of<T, TILE_VECTORS, false, 1>(rows) : tile_of<T, TILE_VECTORS, false, 0>(rows);
-    product(x, stride, weights, PANEL, steps, sums, PANEL, wanted);
-  }
+  int64_t words() const { return N * steps * PANEL; }
 };
 
-// Packs rows [0, num_out) of `weights` [num_out][num_in].
+// Where a member keeps a panel in the type of what it is multiplied by: many rows meet it so.
 template <class T>
-Linear<T> pack(Team& team, Arena& arena, const void* weights, const float* bias, int64_t num_out, int64_t num_in) {
-  Linear<T> linear;
-  linear.num_in = num_in, linear.num_out = num_out, linear.steps = parts(num_in, T::PER_WORD);
-  linear.packed = arena.take(linear.panels() * linear.steps * PANEL);
-  linear.bias = allocate<float>(linear.panels() * PANEL);
-  if (bias) memcpy(linear.bias.get(), bias, num_out * sizeof(float));
-  auto* numbers = static_cast<const typename T::Number*>(weights);
+class Widened {
+ public:
+  static constexpr bool IS_NEEDED = !std::is_same_v<T, typename T::Left>;
+
+  void make_room(int64_t words) {
+    if (IS_NEEDED && words > room_) numbers_ = allocate<uint32_t>((room_ = words) * T::TURNS);
+  }
+
+  // Returns [step][number of its word][PANEL] for `steps` of [PANEL] words.
+  const uint32_t* widen(const uint32_t* words, int64_t steps) {
+    uint32_t* to = numbers_.get();
+    for (int64_t step = 0; step < steps; step++, words += PANEL)
+      for (int turn = 0; turn < T::TURNS; turn++, to += PANEL)
+        for (int c = 0; c < PANEL; c += LANES) store(to + c, T::right(load<Words>(words + c), turn));
+    return numbers_.get();
+  }
+
+ private:
+  int64_t room_ = 0;
+  Memory<uint32_t> numbers_;
+};
+
+// What the members need to multiply: one of each for every one of them.
+template <class T>
+struct Stores {
+  std::vector<Arena> weights;
+  std::vector<Widened<T>> widened;
+
+  explicit Stores(const Team& team) : weights(team.size()), widened(team.size()) {}
+};
+
+// Lays `width` rows of `num_in` numbers out as [step][column], in words.
+template <class T>
+void pack_panel(const typename T::Number* numbers, int64_t width, int64_t num_in, uint32_t* to) {
+  for (int64_t column = 0; column < width; column++)
+    for (int64_t i = 0; i < num_in; i += T::PER_WORD) {
+      int64_t present = std::min<int64_t>(T::PER_WORD, num_in - i);
+      memcpy(to + i / T::PER_WORD * PANEL + column, numbers + column * num_in + i, present * sizeof *numbers);
+    }
+}
+
+// Packs rows [0, num_out) of each of `weights` [num_out][num_in].
+template <class T, int N>
+Linear<T, N> pack(Team& team, Stores<T>& stores, const void* const (&weights)[N], const float* const (&biases)[N],
+                  int64_t num_out, int64_t num_in) {
+  Linear<T, N> linear;
+  linear.num_out = num_out, linear.steps = parts(num_in, T::PER_WORD);
+  int64_t num_panels = parts(num_out, PANEL);
+  std::vector<uint32_t*> panels;
+  for (int member = 0; member < team.size(); member++) {
+    int64_t count = team.share_begin(num_panels, member + 1) - team.share_begin(num_panels, member);
+    uint32_t* first = stores.weights[member].take(count * linear.words());
+    for (int64_t panel = 0; panel < count; panel++) panels.push_back(first + panel * linear.words());
+    stores.widened[member].make_room(linear.words());
+  }
+  linear.panels.assign(panels.begin(), panels.end());
+  linear.bias = allocate<float>(num_panels * N * PANEL);
   team.run([&](Team::Member me) {
-    me.share(linear.panels(), [&](int64_t panel) {
-      for (int64_t column = 0; column < PANEL && panel * PANEL + column < num_out; column++) {
-        const auto* row = numbers + (panel * PANEL + column) * num_in;
-        uint32_t* to = linear.packed + panel * linear.steps * PANEL + column;
-        for (int64_t step = 0; step < linear.steps; step++) {
-          uint32_t word = 0;
-          int64_t left = num_in - step * T::PER_WORD;
-          memcpy(&word, row + step * T::PER_WORD, (left < T::PER_WORD ? left : T::PER_WORD) * sizeof *row);
-          to[step * PANEL] = word;
-        }
+    me.share(num_panels, [&](int64_t panel) {
+      int64_t first = panel * PANEL, width = std::min<int64_t>(PANEL, num_out - first);
+      for (int i = 0; i < N; i++) {
+        if (biases[i]) memcpy(linear.bias.get() + (panel * N + i) * PANEL, biases[i] + first, width * sizeof(float));
+        auto* numbers = static_cast<const typename T::Number*>(weights[i]) + first * num_in;
+        pack_panel<T>(numbers, width, num_in, panels[panel] + i * linear.steps * PANEL);
       }
     });
   });
@@ -135,20 +174,72 @@ inline int64_t rows_at_once(int64_t rows, int64_t steps) {
   return whole(parts(rows, parts(rows, most)), TILE_ROWS);
 }
 
-// Called by each member: multiplies `x` by `layers`, all of one shape, panel by panel. `finish(first row, rows, panel, sums)` gets
-// the tiles [layer][row][PANEL] as they come.
+// One panel of N matrices, by which `num_tiles` tiles of rows are multiplied, the first one first.
+template <class T, int N>
+class PanelProduct {
+  typedef typename T::Left Left;
+  typedef typename Left::Number LeftNumber;
+
+ public:
+  PanelProduct(const Linear<T, N>& linear, int64_t panel, int64_t num_tiles, Widened<T>& widened)
+      : words_(linear.panels[panel]), steps_(linear.steps), num_tiles_(num_tiles) {
+    if (Widened<T>::IS_NEEDED && num_tiles > FEW_TILES) wide_ = widened.widen(words_, N * steps_);
+  }
+
+  void multiply(int matrix, int64_t tile, int rows, const LeftNumber* x, int64_t stride, float* sums) const {
+    int64_t at = matrix * steps_ * PANEL;
+    if (num_tiles_ == 1)
+      run<T, TILE_VECTORS>(rows, x, stride, words_ + at, steps_, sums, words_ + at + AHEAD);
+    else if (wide_)
+      run_and_fetch<Left>(at, tile, rows, x, stride, wide_ + at * T::TURNS, steps_ * T::TURNS, sums);
+    else
+      run_and_fetch<T>(at, tile, rows, x, stride, words_ + at, steps_, sums);
+  }
+
+ private:
+  static constexpr int64_t FEW_TILES = 2;
+  static constexpr int64_t AHEAD = 2048;  // words: 8 KiB
+
+  // The first tiles bring the panel after this one, line by line, behind their own work.
+  template <class U>
+  void run_and_fetch(int64_t at, int64_t tile, int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps,
+                     float* sums) const {
+    int64_t fetched = tile * steps * LANES;
+    const uint32_t* wanted = words_ + N * steps_ * PANEL + at + fetched;
+    if (fetched < steps_ * PANEL)
+      run<U, 1>(rows, x, stride, panel, steps, sums, wanted);
+    else
+      run<U, 0>(rows, x, stride, panel, steps, sums, wanted);
+  }
+
+  template <class U, int FETCH>
+  static void run(int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps, float* sums,
+                  const uint32_t* wanted) {
+    tile_of<U, TILE_VECTORS, false, FETCH>(rows)(x, stride, panel, PANEL, steps, sums, PANEL, wanted);
+  }
+
+  const uint32_t *words_, *wide_ = nullptr;
+  int64_t steps_, num_tiles_;
+};
+
+// Called by each member: multiplies `x` by a linear layer, panel by panel. `finish(first row, rows, panel, sums)` gets the tiles
+// [matrix][row][PANEL] as they come.
 template <class T, int N, class Finish>
-void project(const Team::Member& me, const Rows<T>& x, const Linear<T>* const (&layers)[N], const Finish& finish) {
+void project(const Team::Member& me, Stores<T>& stores, const Rows<typename T::Left>& x, const Linear<T, N>& linear,
+             const Finish& finish) {
   if (!x.count) return;
-  int64_t stride = x.stride / T::PER_WORD, at_once = rows_at_once(x.count, layers[0]->steps), panels = layers[0]->panels();
+  int64_t at_once = rows_at_once(x.count, linear.steps), num_panels = linear.panels.size();
   auto work = [&](int64_t task) {
-    int64_t panel = task % panels, first = task / panels * at_once, end = std::min(x.count, first + at_once);
-    for (int64_t row = first; row < end; row += TILE_ROWS) {
+    int64_t panel = task % num_panels, first = task / num_panels * at_once, end = std::min(x.count, first + at_once);
+    int64_t num_tiles = parts(end - first, TILE_ROWS);
+    PanelProduct<T, N> product(linear, panel, num_tiles, stores.widened[me.number]);
+    for (int64_t tile = 0; tile < num_tiles; tile++) {
+      int64_t row = first + tile * TILE_ROWS;
       int count = std::min<int64_t>(TILE_ROWS, end - row);
       alignas(64) float sums[N][TILE_ROWS * PANEL];
       for (int i = 0; i < N; i++) {
-        layers[i]->multiply(count, panel, x.words(row), stride, sums[i], (row - first) / TILE_ROWS, end - first <= TILE_ROWS);
-        const float* bias = layers[i]->bias.get() + panel * PANEL;
+        product.multiply(i, tile, count, x[row], x.stride, sums[i]);
+        const float* bias = linear.bias.get() + (panel * N + i) * PANEL;
         for (int at = 0; at < count * PANEL; at += LANES)
           store(sums[i] + at, load<Floats>(sums[i] + at) + load<Floats>(bias + at % PANEL));
       }
@@ -156,5 +247,5 @@ void project(const Team::Member& me, const Rows<T>& x, const Linear<T>* const (&
     }
   };
   // Few rows wait for memory, which comes fastest in one stream for each thread.
-  x.count <= at_once ? me.share(panels, work) : me.each(parts(x.count, at_once) * panels, work);
+  x.count <= at_once ? me.share(num_panels, work) : me.each(parts(x.count, at_once) * num_panels, work);
 }

@@ -25,7 +25,9 @@ class OwnNorm {
 template <class T>
 struct Layer {
   OwnNorm attention_in, attention_out, mlp_in, mlp_out, query, key;
-  Linear<T> qkv, out, gate, up, down;
+  Linear<T> qkv, out;
+  Linear<T, 2> gate_up;
+  Linear<T> down;
   Scoring scoring;
   int64_t rope;
   Activation activation;
@@ -34,10 +36,11 @@ struct Layer {
 template <class T>
 class Decoder {
   typedef typename T::Number Number;
+  typedef typename T::Left Left;
 
  public:
   explicit Decoder(const ModelSpec& spec)
-      : spec_(spec), team_(spec.num_threads), final_norm_(spec.final_norm, spec.dim), hidden_(spec.dim), branch_(spec.dim),
+      : spec_(spec), team_(spec.num_threads), stores_(team_), final_norm_(spec.final_norm, spec.dim), hidden_(spec.dim), branch_(spec.dim),
         qkv_(num_qkv()), normed_(spec.dim), queries_(num_query()), attended_(num_query()), inner_(spec.inner_dim) {
     for (int64_t rope = 0; rope < spec.num_ropes; rope++) {
       const RopeSpec& from = spec.ropes[rope];
@@ -54,16 +57,15 @@ class Decoder {
     layers_.push_back({
         {from.attention_in, dim}, {from.attention_out, dim}, {from.mlp_in, dim}, {from.mlp_out, dim},
         {from.query, spec_.head_dim}, {from.key, spec_.head_dim},
-        pack<T>(team_, arena_, from.qkv.weights, from.qkv.bias, num_qkv(), dim),
-        pack<T>(team_, arena_, from.out.weights, from.out.bias, dim, num_query()),
-        pack<T>(team_, arena_, gate_up, bias, inner, dim),
-        pack<T>(team_, arena_, gate_up + inner * dim, bias ? bias + inner : nullptr, inner, dim),
-        pack<T>(team_, arena_, from.down.weights, from.down.bias, dim, inner),
+        pack<T, 1>(team_, stores_, {from.qkv.weights}, {from.qkv.bias}, num_qkv(), dim),
+        pack<T, 1>(team_, stores_, {from.out.weights}, {from.out.bias}, dim, num_query()),
+        pack<T, 2>(team_, stores_, {gate_up, gate_up + inner * dim}, {bias, bias ? bias + inner : nullptr}, inner, dim),
+        pack<T, 1>(team_, stores_, {from.down.weights}, {from.down.bias}, dim, inner),
         {from.scale, from.cap, from.window}, from.rope, static_cast<Activation>(from.activation),
     });
   }
 
-  void set_head(const void* weights) { head_ = pack<T>(team_, arena_, weights, nullptr, spec_.vocab_size, spec_.dim); }
+  void set_head(const void* weights) { head_ = pack<T, 1>(team_, stores_, {weights}, {nullptr}, spec_.vocab_size, spec_.dim); }
 
   void begin(const StepSpec& step) {
     tables_.assign(step.tables, step.tables + step.num_table_entries);
@@ -91,8 +93,8 @@ class Decoder {
   void logits(const int32_t* rows, int64_t count, float* out) {
     normed_.resize(count);
     team_.run([&](Team::Member me) {
-      me.share(count, [&](int64_t i) { normalise<T>(final_norm_.get(), hidden_[rows[i]], spec_.dim, normed_[i]); });
-      project(me, normed_, {&head_}, [&](int64_t row, int num, int64_t panel, auto& sums) {
+      me.share(count, [&](int64_t i) { normalise<Left>(final_norm_.get(), hidden_[rows[i]], spec_.dim, normed_[i]); });
+      project(me, stores_, normed_, head_, [&](int64_t row, int num, int64_t panel, auto& sums) {
         int64_t first = panel * PANEL, columns = std::min<int64_t>(PANEL, spec_.vocab_size - first);
         for (int r = 0; r < num; r++) {
           float* to = out + (row + r) * spec_.vocab_size + first;
@@ -160,7 +162,7 @@ class Decoder {
 
   void run_layer(Team::Member me, const Layer<T>& layer, const Pool<T>& pool) {
     normalise_all(me, layer.attention_in);
-    project(me, normed_, {&layer.qkv}, [&](int64_t row, int num, int64_t panel, auto& sums) {
+    project(me, stores_, normed_, layer.qkv, [&](int64_t row, int num, int64_t panel, auto& sums) {
       place(qkv_, row, num, panel, [&](const float*, int at) { return load<Floats>(sums[0] + at); });
     });
     me.share(qkv_.count, [&](int64_t row) { rotate_and_store(layer, pool, row); });
@@ -171,8 +173,8 @@ class Decoder {
     });
     add(me, layer.out, attended_, layer.attention_out);
     normalise_all(me, layer.mlp_in);
-    project(me, normed_, {&layer.gate, &layer.up}, [&](int64_t row, int num, int64_t panel, auto& sums) {
-      place(inner_, row, num, panel, [&](const Number*, int at) {
+    project(me, stores_, normed_, layer.gate_up, [&](int64_t row, int num, int64_t panel, auto& sums) {
+      place(inner_, row, num, panel, [&](const typename Left::Number*, int at) {
         return activate(layer.activation, load<Floats>(sums[0] + at)) * load<Floats>(sums[1] + at);
       });
     });
@@ -180,13 +182,13 @@ class Decoder {
   }
 
   void normalise_all(Team::Member me, const OwnNorm& norm) {
-    me.share(hidden_.count, [&](int64_t row) { normalise<T>(norm.get(), hidden_[row], spec_.dim, normed_[row]); });
+    me.share(hidden_.count, [&](int64_t row) { normalise<Left>(norm.get(), hidden_[row], spec_.dim, normed_[row]); });
   }
 
   // Adds what `linear` makes of `x`, normalised where there is a norm for it, to what goes by.
-  void add(Team::Member me, const Linear<T>& linear, const Rows<T>& x, const OwnNorm& norm) {
+  void add(Team::Member me, const Linear<T>& linear, const Rows<Left>& x, const OwnNorm& norm) {
     Rows<Float32>& to = norm.get() ? branch_ : hidden_;
-    project(me, x, {&linear}, [&](int64_t row, int num, int64_t panel, auto& sums) {
+    project(me, stores_, x, linear, [&](int64_t row, int num, int64_t panel, auto& sums) {
       place(to, row, num, panel, [&](const float* there, int at) {
         Floats sum = load<Floats>(sums[0] + at);
         return norm.get() ? sum : load<Floats>(there) + sum;
@@ -220,19 +222,16 @@ class Decoder {
       if (norm.get()) normalise<Float32>(norm.get(), head, size, head);
       rotate(head, rope.half(), angles, angles + rope.half());
     };
-    auto narrow = [&](const float* from, Number* to) {
-      for (int64_t i = 0; i < size; i++) to[i] = T::narrow_one(from[i]);
-    };
     float* from = qkv_[row];
     for (int64_t head = 0; head < spec_.num_heads; head++, from += size) {
       prepare(from, layer.query);
-      narrow(from, queries_[row] + head * size);
+      narrow<Left>(from, size, queries_[row] + head * size);
     }
     for (int64_t head = 0; head < spec_.num_kv_heads; head++, from += size) {
       Number* to = pool.at(chunk, head, position);
       prepare(from, layer.key);
-      narrow(from, to);
-      narrow(from + spec_.num_kv_heads * size, to + size);
+      narrow<T>(from, size, to);
+      narrow<T>(from + spec_.num_kv_heads * size, size, to + size);
       if (position + 1 == chunk.end()) clear_rest(chunk, to);
     }
   }
@@ -246,9 +245,9 @@ class Decoder {
 
   const ModelSpec spec_;
   Team team_;
+  Stores<T> stores_;
   OwnNorm final_norm_;
   std::vector<Rope> ropes_;
-  Arena arena_;
   std::vector<Layer<T>> layers_;
   Linear<T> head_;
 
@@ -258,5 +257,5 @@ class Decoder {
   std::vector<AttentionTask> attention_tasks_;
   std::vector<Attention<T>> attention_;
   Rows<Float32> hidden_, branch_, qkv_;
-  Rows<T> normed_, queries_, attended_, inner_;
+  Rows<Left> normed_, queries_, attended_, inner_;
 };

@@ -28,7 +28,16 @@ inline float sum_of_squares(const float* x, int64_t size) {
 template <class T>
 void normalise(const Norm& norm, const float* x, int64_t size, typename T::Number* to) {
   float scale = 1.0f / std::sqrt(sum_of_squares(x, size) / size + norm.eps);
-  for (int64_t i = 0; i < size; i++) to[i] = T::narrow_one(x[i] * scale * norm.weights[i]);
+  int64_t i = 0;
+  for (; i + LANES <= size; i += LANES) T::narrow(to + i, load<Floats>(x + i) * scale * load<Floats>(norm.weights + i));
+  for (; i < size; i++) to[i] = T::narrow_one(x[i] * scale * norm.weights[i]);
+}
+
+template <class T>
+void narrow(const float* from, int64_t size, typename T::Number* to) {
+  int64_t i = 0;
+  for (; i + LANES <= size; i += LANES) T::narrow(to + i, load<Floats>(from + i));
+  for (; i < size; i++) to[i] = T::narrow_one(from[i]);
 }
 
 // Turns the first `2 * half` numbers of a head, in halves (Su et al. 2021); `cosines` and `sines` [half].

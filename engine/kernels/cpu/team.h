@@ -20,6 +20,9 @@ class Team {
 
   int size() const { return size_; }
 
+  // The first of `count` tasks that are the share of member `number`, or of a member after it.
+  int64_t share_begin(int64_t count, int number) const { return count * number / size_; }
+
   // One thread of a job. What all members call comes back when all are done.
   struct Member {
     Team& team;
@@ -35,8 +38,7 @@ class Team {
     // The same, each member a run of neighbours: for tasks that are short, or read memory one after another.
     template <class Work>
     void share(int64_t count, const Work& work) const {
-      int64_t end = count * (number + 1) / team.size_;
-      for (int64_t task = count * number / team.size_; task < end; task++) work(task);
+      for (int64_t task = team.share_begin(count, number); task < team.share_begin(count, number + 1); task++) work(task);
       team.meet();
     }
   };

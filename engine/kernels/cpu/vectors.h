@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 constexpr int LANES = 16, TILE_ROWS = 8, TILE_VECTORS = 3;
 #elif defined(__AVX2__)
@@ -47,7 +47,7 @@ inline Ints lane_numbers() {
 }
 
 inline Floats fma(Floats a, Floats b, Floats c) {
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
 #elif defined(__AVX2__)
   return _mm256_fmadd_ps(a, b, c);
@@ -79,25 +79,69 @@ inline std::pair<V, V> interleave(V a, V b, std::integer_sequence<int, I...>) {
           __builtin_shufflevector(a, b, (I / 2 + SIZE / 2 + (I & 1) * SIZE)...)};
 }
 
-// Numbers are stored, and multiplied, in words of 32 bits: a float, or a pair of bfloat16, the earlier one in the low half.
+// Numbers are stored in words of 32 bits: a float, or a pair of bfloat16, the earlier one in the low half.
+//
+// They are the right side of every product. The left side, what a step computes, is of type `Left`: bfloat16 where the processor
+// multiplies pairs of them, else float32, which is nearer to the truth and costs nothing. A word is multiplied in `TURNS` turns.
 struct Float32 {
   typedef float Number;
-  static constexpr int PER_WORD = 1;
+  typedef Float32 Left;
+  typedef Floats Factor;
+  static constexpr int PER_WORD = 1, TURNS = 1;
 
   static Floats widen(const Number* from) { return load<Floats>(from); }
   static float widen_one(Number x) { return x; }
   static void narrow(Number* to, Floats v) { store(to, v); }
   static Number narrow_one(float x) { return x; }
-  static Floats dot(Words a, Words b, Floats sum) { return fma((Floats)a, (Floats)b, sum); }
-  // Joins 2 * LANES dimensions of `PER_WORD` tokens that follow one another into one word for each dimension.
-  static std::pair<Words, Words> join(const Number* token, const Number*) {
-    return {load<Words>(token), load<Words>(token + LANES)};
+  static Factor left(const float* from, int) { return all(*from); }
+  static Factor right(Words words, int) { return (Floats)words; }
+  static Floats dot(Factor left, Factor right, Floats sum) { return fma(left, right, sum); }
+  // Returns 2 * LANES dimensions of as many tokens that follow one another as are multiplied at once, in some order, and
+  static std::pair<Factor, Factor> columns(const Number* token, const Number*) {
+    return {load<Floats>(token), load<Floats>(token + LANES)};
   }
+  // puts what they came to in order.
+  static std::pair<Floats, Floats> in_order(Floats first, Floats second) { return {first, second}; }
 };
 
 struct Bfloat16 {
   typedef uint16_t Number;
   static constexpr int PER_WORD = 2;
+#if defined(__AVX512BF16__)
+  typedef Bfloat16 Left;
+  typedef Words Factor;
+  static constexpr int TURNS = 1;
+
+  static Factor left(const Number* from, int) {
+    uint32_t word;
+    memcpy(&word, from, sizeof word);
+    return all(word);
+  }
+  static Factor right(Words words, int) { return words; }
+  static Floats dot(Factor left, Factor right, Floats sum) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)left, (__m512bh)right);
+  }
+  static std::pair<Factor, Factor> columns(const Number* token, const Number* next) {
+    auto [low, high] = interleave(load<Pairs>(token), load<Pairs>(next), std::make_integer_sequence<int, 2 * LANES>());
+    return {(Words)low, (Words)high};
+  }
+  static std::pair<Floats, Floats> in_order(Floats first, Floats second) { return {first, second}; }
+#else
+  typedef Float32 Left;
+  typedef Floats Factor;
+  static constexpr int TURNS = 2;
+
+  static Factor left(const float* from, int turn) { return all(from[turn]); }
+  static Factor right(Words words, int turn) { return (Floats)(turn ? words & 0xffff0000u : words << 16); }
+  static Floats dot(Factor left, Factor right, Floats sum) { return fma(left, right, sum); }
+  // Even dimensions, then odd ones.
+  static std::pair<Factor, Factor> columns(const Number* token, const Number*) {
+    return {right(load<Words>(token), 0), right(load<Words>(token), 1)};
+  }
+  static std::pair<Floats, Floats> in_order(Floats first, Floats second) {
+    return interleave(first, second, std::make_integer_sequence<int, LANES>());
+  }
+#endif
 
   static Floats widen(const Number* from) { return (Floats)(__builtin_convertvector(load<Halves>(from), Words) << 16); }
 
@@ -123,20 +167,6 @@ struct Bfloat16 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return x == x ? (bits + 0x7fff + ((bits >> 16) & 1)) >> 16 : 0x7fc0;
-  }
-
-  static Floats dot(Words a, Words b, Floats sum) {
-#if defined(__AVX512BF16__)
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-#else
-    sum = fma((Floats)(a << 16), (Floats)(b << 16), sum);
-    return fma((Floats)(a & 0xffff0000u), (Floats)(b & 0xffff0000u), sum);
-#endif
-  }
-
-  static std::pair<Words, Words> join(const Number* token, const Number* next) {
-    auto [low, high] = interleave(load<Pairs>(token), load<Pairs>(next), std::make_integer_sequence<int, 2 * LANES>());
-    return {(Words)low, (Words)high};
   }
 };
 
