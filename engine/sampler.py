@@ -74,7 +74,12 @@ def _nucleus_end(scaled: Tensor, top_p: float) -> Tensor:
 def gumbel(draw: Draw, tokens: Tensor) -> Tensor:
     """Return float32 Gumbel noise for `tokens` int64 [n]: each number depends on the draw's seed, choice and index, and on
     its token id, and on nothing else."""
-    bits = _mix(tokens * _signed(_GAMMA) + _signed(draw_key(draw)))
+    return gumbel_of_key(_signed(draw_key(draw)), tokens)
+
+
+def gumbel_of_key(key: int, tokens: Tensor) -> Tensor:
+    """Return the noise of the draw that `key`, a `draw_key` as a signed number, names."""
+    bits = _mix(tokens * _signed(_GAMMA) + key)
     # 53 bits as a float keep their relative precision near 0, where the smallest of many exponentials lies.
     uniform = ((bits >> 11) & ((1 << 53) - 1) | 1).float() * 2.0**-53
     return -(-torch.log1p(-uniform)).log()

@@ -2,35 +2,37 @@
 
 import ctypes
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import gcd, prod
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from twostep.core.digest import Digests, layer_coefficients, token_coefficients
+from twostep.core.digest import Digests
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
-
-Owners = NDArray[np.int64]
-WORDS_AT_ONCE = 1 << 24
-"""How many words a digest widens to 64 bits at a time: 128 MiB of the device."""
+from twostep.engine.kernels.block_kernels import BlockKernels, Landed
+from twostep.engine.kernels.gpu_presence import require_triton
+from twostep.engine.kernels.reference_blocks import TorchBlocks
 
 
 class TorchKVCache:
     """A KV cache on one device; `words` is the pool as int32 [layer, block, kv_head, token, word].
 
-    torch has no arithmetic for unsigned 64-bit numbers: digests are computed in int64, which wraps alike.
+    On a GPU, copies and digests run on `stream`, beside the model's steps. What must be done before them elsewhere, the caller
+    has the stream wait for.
     """
 
-    def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
+    def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device, *, kernels: BlockKernels | None = None) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
         self.words = torch.zeros(layout.pool_shape(num_blocks), dtype=torch.int32, device=device)
+        self.stream = _side_stream(device)
+        self._kernels = kernels or _kernels_for(device)
 
     def region(self) -> MemoryRegion:
         where, size = self.words.data_ptr(), self.words.nbytes
@@ -44,19 +46,19 @@ class TorchKVCache:
         unit = gcd(piece.source_block_tokens, self.layout.block_tokens)
         if piece.missing.start % unit or piece.missing.end > len(table) * self.layout.block_tokens:
             raise ValueError(f"{piece.missing} does not fit a table of {len(table)} blocks in units of {unit} tokens")
-        tokens = TokenRange(piece.tokens_of(piece.source_blocks[0]).start, piece.tokens_of(piece.source_blocks[-1]).end)
-        source_blocks, at = divmod(np.arange(tokens.start, tokens.end) - piece.missing.start, piece.source_block_tokens)
-        layers = slice(piece.layers.start, piece.layers.stop)
-        landed = source[layers, source_blocks % piece.num_slots, :, at]
-        blocks, offsets = self._places(tokens, table)
-        self.words[layers, blocks, :, offsets] = landed.to(self.words.device)
-        if tokens.end == piece.missing.end:
-            self._zero_tail(layers, tokens.end, table)
-        return self._digests(piece.layers, tokens, table, source_blocks - piece.source_blocks.start)
+        with self._on_stream():
+            landed = self._reachable(source, piece)
+            return _unsigned(self._kernels.copy_in(landed, self.words, piece, self._on_device(table)))
 
     def digest(self, layers: range, tokens: TokenRange, table: Sequence[BlockId]) -> Digests:
-        size = self.layout.block_tokens
-        return self._digests(layers, tokens, table, np.arange(tokens.start, tokens.end) // size - tokens.start // size)
+        with self._on_stream():
+            return _unsigned(self._kernels.digest(self.words, layers, tokens, self._on_device(table)))
+
+    def _on_stream(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def _on_device(self, table: Sequence[BlockId]) -> Tensor:
+        return torch.tensor(table, dtype=torch.int32).to(self.words.device)
 
     def _landing_words(self, extent: MemoryRegion, piece: LandedPiece) -> Tensor:
         layout = self.layout
@@ -66,33 +68,32 @@ class TorchKVCache:
             raise ValueError(f"an extent of {extent.num_bytes} bytes cannot have the shape {shape}")
         return view_words(extent).view(shape)
 
-    def _zero_tail(self, layers: slice, end: int, table: Sequence[BlockId]) -> None:
-        block, at = divmod(end, self.layout.block_tokens)
-        if at:
-            self.words[layers, table[block], :, at:] = 0
+    def _reachable(self, source: Tensor, piece: LandedPiece) -> Landed:
+        """Return the landed words where the pool's device can read them: as they lie, or, out of pageable memory, a copy."""
+        if source.device == self.words.device or source.is_pinned():
+            return Landed(source)
+        slots = torch.arange(piece.source_blocks.start, piece.source_blocks.stop) % piece.num_slots
+        staged = source[piece.layers.start : piece.layers.stop, slots].to(self.words.device)
+        return Landed(staged, first_layer=piece.layers.start, first_block=piece.source_blocks.start)
 
-    def _places(self, tokens: TokenRange, table: Sequence[BlockId]) -> tuple[Tensor, Tensor]:
-        """Return the block and the place in it of each token, each [token]."""
-        columns, offsets = divmod(np.arange(tokens.start, tokens.end), self.layout.block_tokens)
-        blocks = np.asarray(table, dtype=np.int64)[columns]
-        return torch.from_numpy(blocks).to(self.words.device), torch.from_numpy(offsets).to(self.words.device)
 
-    def _digests(self, layers: range, tokens: TokenRange, table: Sequence[BlockId], owners: Owners) -> Digests:
-        """Return the digests of `tokens` as uint64 [layer, owner], where `owners` [token] says which sum a token joins."""
-        device = self.words.device
-        blocks, offsets = self._places(tokens, table)
-        _, _, num_heads, _, num_words = self.words.shape
-        by_word = _signed(layer_coefficients(layers.start, len(layers), num_heads, num_words)).to(device)
-        by_token = _signed(token_coefficients(tokens.start, len(tokens))).to(device)
-        num_owners = int(owners[-1]) + 1 if len(owners) else 0
-        sums = torch.zeros((num_owners, len(layers)), dtype=torch.int64, device=device)
-        joins = torch.from_numpy(owners).to(device)
-        step = max(1, WORDS_AT_ONCE // by_word.numel())
-        for start in range(0, len(tokens), step):
-            some = slice(start, start + step)
-            words = self.words[layers.start : layers.stop, blocks[some], :, offsets[some]].long() & 0xFFFFFFFF
-            sums.index_add_(0, joins[some], (words * by_word).sum((2, 3)) * by_token[some, None])
-        return np.ascontiguousarray(sums.T.cpu().numpy()).view(np.uint64)
+def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """Return a stream that goes on from all that was asked of the device so far, or None where there are no streams."""
+    if device.type != "cuda":
+        return None
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return stream
+
+
+def _kernels_for(device: torch.device) -> BlockKernels:
+    """Return what moves blocks on a device. Raises ConfigError when a GPU's kernels cannot be loaded."""
+    if device.type == "cpu":
+        return TorchBlocks()
+    require_triton()
+    from twostep.engine.kernels.gpu.blocks import TritonBlocks
+
+    return TritonBlocks()
 
 
 def view_words(region: MemoryRegion) -> Tensor:
@@ -115,5 +116,5 @@ class _DeviceArray:
         }
 
 
-def _signed(coefficients: Digests) -> Tensor:
-    return torch.from_numpy(coefficients.view(np.int64).copy())
+def _unsigned(digests: Tensor) -> Digests:
+    return np.ascontiguousarray(digests.cpu().numpy()).view(np.uint64)

@@ -13,6 +13,7 @@ from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 from twostep.engine import torch_kv_cache
+from twostep.engine.kernels import reference_blocks
 from twostep.engine.kv_cache import HostKVCache
 from twostep.engine.torch_kv_cache import TorchKVCache
 
@@ -74,7 +75,7 @@ def test_digests_are_those_of_the_host_cache(block_tokens: int, start: int, leng
 
 
 def test_a_digest_over_more_words_than_fit_at_once_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_kv_cache, "WORDS_AT_ONCE", 100)
+    monkeypatch.setattr(reference_blocks, "WORDS_AT_ONCE", 100)
     host, device = twins(32)
     table, tokens = [BlockId(4), BlockId(1), BlockId(7)], TokenRange(3, 90)
     np.testing.assert_array_equal(device.digest(range(3), tokens, table), host.digest(range(3), tokens, table))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 WEB = frozenset({"starlette", "uvicorn", "fastapi", "httpx", "aiohttp", "requests"})
 MODEL = frozenset({"torch", "transformers", "safetensors", "triton"})
 RAY = frozenset({"ray"})
@@ -62,6 +63,8 @@ GRPC_EDGES = frozenset(
         "benchmarks/router_rows/mock_nodes.py",
     }
 )
+TRITON = ("triton", "triton.language")
+GPU_KERNELS = frozenset(f"engine/kernels/gpu/{path.name}" for path in (ROOT / "engine" / "kernels" / "gpu").glob("*.py"))
 GENERATED = [f"twostep.proto.{name}_pb2{kind}" for name in ("node", "handoff", "serving") for kind in ("", "_grpc")]
 ONLY_IN = {
     **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),
@@ -71,13 +74,13 @@ ONLY_IN = {
     "kubernetes.aio": frozenset({"kube/api_server.py", "benchmarks/discovery_rows/watch.py"}),
     "kubernetes.aio.config": frozenset({"kube/api_server.py", "benchmarks/discovery_rows/watch.py"}),
     "yaml": frozenset({"core/config.py"}),
+    **dict.fromkeys(TRITON, GPU_KERNELS),
 }
 """Modules with few users. No file but a gRPC edge sees a wire type."""
 
 LOADS_TORCH = ("engine/models/", "engine/layers/", "engine/kernels/")
 """Where torch is loaded, beside the files that import it themselves. Nothing else imports these before their work begins."""
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted(path.relative_to(ROOT) for name in FOLDERS for path in (ROOT / name).rglob("*.py") if "_pb2" not in path.name)
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
