@@ -1,4 +1,4 @@
-"""A process with a landing pool and nothing else, driven over stdin and stdout by `test_nixl_processes`."""
+"""A process with a landing pool and nothing else, driven over stdin and stdout by its test."""
 
 import json
 import queue
@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from twostep.kv_transfer.nixl_transport import NixlTransport
+from twostep.kv_transfer.ucx_transport import UcxTransport
 from twostep.tests.kv_transfer.host_memory import region_of
-from twostep.tests.kv_transfer.nodes import node
+from twostep.tests.kv_transfer.nodes import MakeTransport, node
+
+TRANSPORTS: dict[str, MakeTransport] = {"nixl": NixlTransport, "ucx": UcxTransport}
 
 
-def main(name: str, incarnation: int, num_bytes: int) -> None:
+def main(kind: str, name: str, incarnation: int, num_bytes: int) -> None:
     memory = np.zeros(num_bytes, np.uint8)
-    transport = NixlTransport(node(name, incarnation))
+    transport = TRANSPORTS[kind](node(name, incarnation))
     transport.register_landing(region_of(memory))
     answer({"address": memory.ctypes.data, "metadata": transport.metadata().hex()})
     questions: queue.Queue[str] = queue.Queue()
@@ -36,4 +39,4 @@ def answer(values: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,4 +1,4 @@
-"""NIXL between real processes: bytes arrive, and a peer that is killed or frozen fails alone."""
+"""NIXL and UCX between real processes: bytes arrive, and a peer that is killed or frozen fails alone."""
 
 import json
 import os
@@ -18,9 +18,9 @@ import pytest
 
 from twostep.core.errors import TransferFailed
 from twostep.core.memory import MemoryRegion
-from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.transport import PeerLanding, Write, WriteState
 from twostep.tests.kv_transfer.host_memory import region_of
+from twostep.tests.kv_transfer.landing_process import TRANSPORTS
 from twostep.tests.kv_transfer.nodes import node
 
 pytestmark = pytest.mark.processes
@@ -32,8 +32,8 @@ CHILD = Path(__file__).with_name("landing_process.py")
 class Peer:
     """A child process with a landing pool of NUM_UNITS units."""
 
-    def __init__(self, name: str, incarnation: int = 1) -> None:
-        command = [sys.executable, str(CHILD), name, str(incarnation), str(NUM_UNITS * UNIT)]
+    def __init__(self, kind: str, name: str, incarnation: int = 1) -> None:
+        command = [sys.executable, str(CHILD), kind, name, str(incarnation), str(NUM_UNITS * UNIT)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ref = node(name, incarnation)
 
@@ -70,9 +70,10 @@ class Peer:
 class Source:
     """This process: a source pool of NUM_UNITS random units."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
         self.memory = np.random.default_rng(1).integers(0, 255, NUM_UNITS * UNIT, np.uint8)
-        self.transport = NixlTransport(node("p"))
+        self.transport = TRANSPORTS[kind](node("p"))
         self.transport.register_source(region_of(self.memory), UNIT)
 
     def post(self, peer: Peer, first: int = 0, count: int = NUM_UNITS, note: bytes = b"") -> Write:
@@ -91,10 +92,13 @@ class Source:
         return self.outcome(self.post(peer, **what))
 
 
-@pytest.fixture(params=["all", "tcp"])
+@pytest.fixture(params=[("nixl", "all"), ("nixl", "tcp"), ("ucx", "all")], ids="-".join)
 def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    monkeypatch.setenv("UCX_TLS", request.param)
-    source = Source()
+    kind, carriers = request.param
+    if kind == "ucx":
+        pytest.importorskip("ucxx", reason="UCX is not installed")
+    monkeypatch.setenv("UCX_TLS", carriers)
+    source = Source(kind)
     yield source
     source.transport.close()
 
@@ -102,7 +106,7 @@ def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.fixture
 def peers(source: Source) -> Iterator[list[Peer]]:
     """Two connected peers; those that a test adds are ended too."""
-    peers = [Peer("a"), Peer("b")]
+    peers = [Peer(source.kind, "a"), Peer(source.kind, "b")]
     for peer in peers:
         source.transport.connect(peer.landing)
     yield peers
@@ -135,7 +139,7 @@ def test_a_killed_peer_comes_back_as_a_new_incarnation(source: Source, peers: li
     old = peers[0]
     assert source.write(old, count=3) is WriteState.DONE
     old.kill()
-    peers.append(new := Peer("a", incarnation=2))
+    peers.append(new := Peer(source.kind, "a", incarnation=2))
     source.transport.forget(old.ref)
     source.transport.connect(new.landing)
     assert source.write(new, count=3) is WriteState.DONE
@@ -157,7 +161,7 @@ def test_a_frozen_peer_stays_pending_until_it_is_forgotten_and_delays_nobody(sou
 
 def test_connecting_to_a_frozen_peer_does_not_delay_writes_to_others(source: Source, peers: list[Peer]) -> None:
     alive = peers[0]
-    peers.append(late := Peer("late"))
+    peers.append(late := Peer(source.kind, "late"))
     landing = late.landing
     late.freeze()
     connecting = threading.Thread(target=source.transport.connect, args=(landing,))

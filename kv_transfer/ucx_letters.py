@@ -1,0 +1,127 @@
+"""What UCX transports tell each other beside the bytes themselves, and the tags that tell messages apart. Pure.
+
+A write is one offer, then one message for each run of bytes, and one answer. The offer shows the token of the landing pool,
+which only authenticated messages carry: whoever does not know it is not listened to.
+"""
+
+import struct
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from twostep.core.memory import MemoryRegion
+
+MAGIC = b"2ucx\x01"
+TOKEN_BYTES = 16
+LETTER = 1 << 63
+"""Set in the tag of every letter; any other message is a run of some write."""
+ANSWER = LETTER | 1 << 62
+OFFER = LETTER
+SESSION_BITS = 39
+NUMBER_BITS = 24
+NUM_NUMBERS = 1 << NUMBER_BITS
+_CHECK_BYTES = 8
+_DOOR = struct.Struct("<5s16sQQ")
+_OFFER = struct.Struct("<5s16sQIHHI")
+_RUN = struct.Struct("<QQ")
+_ANSWER = struct.Struct("<5sQI?")
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What a peer needs to write into a landing pool: UCX's own `address` of it, and the token that it asks for."""
+
+    token: bytes
+    landing: MemoryRegion
+    address: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WriteName:
+    """One write of one connection. Its messages are numbered from `first` on; numbers start again after many millions."""
+
+    session: int
+    first: int
+
+    def tag(self, index: int) -> int:
+        return self.session << NUMBER_BITS | (self.first + index) % NUM_NUMBERS
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Bytes that lie together, counted from the start of the landing pool."""
+
+    offset: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Announces a write, a message for each run; the answer goes to `reply_to`."""
+
+    name: WriteName
+    token: bytes
+    reply_to: bytes
+    note: bytes
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Every byte lies in the landing pool, or the write has failed."""
+
+    name: WriteName
+    has_landed: bool
+
+
+def encode_door(door: Door) -> bytes:
+    told = _DOOR.pack(MAGIC, door.token, door.landing.address, door.landing.num_bytes) + door.address
+    return told + _check(told)
+
+
+def decode_door(payload: bytes) -> Door:
+    """Read a door. Raises ValueError for anything else: UCX itself believes every address that it is given."""
+    told, check = payload[:-_CHECK_BYTES], payload[-_CHECK_BYTES:]
+    if len(told) <= _DOOR.size or not told.startswith(MAGIC) or check != _check(told):
+        raise ValueError(f"{len(payload)} bytes are not the metadata of a UCX transport")
+    _, token, address, num_bytes = _DOOR.unpack_from(told)
+    return Door(token, MemoryRegion(address, num_bytes), told[_DOOR.size :])
+
+
+def encode_offer(offer: Offer) -> bytes:
+    """Return the offer's bytes. Raises ValueError for a note that is too long."""
+    numbers = offer.name.session, offer.name.first, len(offer.reply_to), len(offer.note), len(offer.runs)
+    try:
+        head = _OFFER.pack(MAGIC, offer.token, *numbers)
+    except struct.error as cause:
+        raise ValueError(f"a note of {len(offer.note)} bytes does not fit into an offer") from cause
+    runs = b"".join(_RUN.pack(run.offset, run.num_bytes) for run in offer.runs)
+    return b"".join((head, offer.reply_to, offer.note, runs))
+
+
+def decode_offer(payload: bytes) -> Offer:
+    """Read an offer. Raises ValueError when the bytes are not one."""
+    if len(payload) < _OFFER.size or not payload.startswith(MAGIC):
+        raise ValueError(f"{len(payload)} bytes are not an offer")
+    _, token, session, first, reply_bytes, note_bytes, num_runs = _OFFER.unpack_from(payload)
+    note_at = _OFFER.size + reply_bytes
+    runs_at = note_at + note_bytes
+    if len(payload) != runs_at + num_runs * _RUN.size or not num_runs or session >> SESSION_BITS or first >= NUM_NUMBERS:
+        raise ValueError(f"an offer of {len(payload)} bytes is cut short or makes no sense")
+    runs = tuple(Run(*told) for told in _RUN.iter_unpack(payload[runs_at:]))
+    return Offer(WriteName(session, first), token, payload[_OFFER.size : note_at], payload[note_at:runs_at], runs)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    return _ANSWER.pack(MAGIC, answer.name.session, answer.name.first, answer.has_landed)
+
+
+def decode_answer(payload: bytes) -> Answer:
+    """Read an answer. Raises ValueError when the bytes are not one."""
+    if len(payload) != _ANSWER.size or not payload.startswith(MAGIC):
+        raise ValueError(f"{len(payload)} bytes are not an answer")
+    _, session, first, has_landed = _ANSWER.unpack(payload)
+    return Answer(WriteName(session, first), has_landed)
+
+
+def _check(told: bytes) -> bytes:
+    return blake2b(told, digest_size=_CHECK_BYTES).digest()

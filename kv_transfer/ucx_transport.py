@@ -1,0 +1,255 @@
+"""Moves bytes with UCX alone, for clusters without NIXL: what P sends, D receives straight into its landing pool.
+
+P offers a write and sends its bytes as tagged messages; D, which decides where they land, answers when it has all of them.
+One lock around everything: the sender's or the receiver's thread polls, others connect peers and forget them.
+"""
+
+import ctypes
+import itertools
+import logging
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from twostep.core.clock import Clock
+from twostep.core.errors import ConfigError, TransferFailed
+from twostep.core.ids import NodeRef
+from twostep.core.memory import MemoryRegion
+from twostep.kv_transfer.carrier import Traffic, read_traffic
+from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState, require_units
+from twostep.kv_transfer.ucx_arrivals import Arrivals
+from twostep.kv_transfer.ucx_environment import what_narrows_ucx
+from twostep.kv_transfer.ucx_letters import (
+    ANSWER,
+    LETTER,
+    NUM_NUMBERS,
+    OFFER,
+    SESSION_BITS,
+    TOKEN_BYTES,
+    Door,
+    Offer,
+    Run,
+    WriteName,
+    decode_answer,
+    decode_door,
+    encode_door,
+    encode_offer,
+)
+from twostep.kv_transfer.ucx_worker import Bytes, Endpoint, UcxFailure, UcxWorker
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """One run of a write and the bytes for it."""
+
+    run: Run
+    content: Bytes
+
+
+class _Link:
+    """One connection to one peer: the way there, and the names of its writes."""
+
+    def __init__(self, endpoint: Endpoint, door: Door, landing: MemoryRegion) -> None:
+        self.endpoint = endpoint
+        self.door = door
+        self.landing = landing
+        self.start = landing.address - door.landing.address
+        self._session = secrets.randbits(SESSION_BITS)
+        self._first = 0
+
+    def name(self, num_messages: int) -> WriteName:
+        name = WriteName(self._session, self._first)
+        self._first = (self._first + num_messages) % NUM_NUMBERS
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    link: _Link
+    name: WriteName
+
+
+class UcxTransport:
+    """Implements `Transport` with one UCX worker per node. Host memory only."""
+
+    name = "ucx"
+
+    def __init__(self, node: NodeRef, clock: Clock = time.monotonic) -> None:
+        """Start listening. Raises ConfigError, in one line, when UCX is not installed or cannot start."""
+        self._node = node
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._worker = UcxWorker()
+        self._token = secrets.token_bytes(TOKEN_BYTES)
+        self._landing: MemoryRegion | None = None
+        self._arrivals: Arrivals | None = None
+        self._source: Bytes | None = None
+        self._unit_bytes = 0
+        self._links: dict[NodeRef, _Link] = {}
+        self._in_flight: dict[Write, _InFlight] = {}
+        self._not_posted: set[Write] = set()
+        self._awaited: dict[WriteName, Write] = {}
+        self._answers: dict[Write, bool] = {}
+        self._numbers = itertools.count()
+
+    @property
+    def path(self) -> str:
+        return "/".join((self.name, *what_narrows_ucx()))
+
+    def traffic(self) -> Traffic:
+        return read_traffic()
+
+    def register_landing(self, landing: MemoryRegion) -> None:
+        self._landing = landing
+        self._arrivals = Arrivals(self._worker, _on_host(landing), self._token, self._clock)
+
+    def metadata(self) -> bytes:
+        if self._landing is None:
+            raise ValueError("no landing memory is registered")
+        with self._lock:
+            return encode_door(Door(self._token, self._landing, self._worker.address()))
+
+    def notifications(self) -> list[bytes]:
+        with self._lock:
+            self._turn()
+            return self._arrivals.advance() if self._arrivals else []
+
+    def register_source(self, source: MemoryRegion, unit_bytes: int) -> None:
+        num_units = source.num_bytes // unit_bytes
+        self._source = _on_host(source)[: num_units * unit_bytes].reshape(num_units, unit_bytes)
+        self._unit_bytes = unit_bytes
+
+    def connect(self, peer: PeerLanding) -> None:
+        if self._source is None:
+            raise ValueError("no source memory is registered")
+        try:
+            door = decode_door(peer.metadata)
+            if not _contains(door.landing, peer.region):
+                raise ValueError("it has not registered the landing memory that it names")
+            with self._lock:
+                self.forget(peer.node)
+                self._links[peer.node] = _Link(self._worker.connect(door.address), door, peer.region)
+        except (ValueError, UcxFailure) as cause:
+            raise TransferFailed(f"{peer.node} cannot be connected: {cause}") from cause
+
+    def post(self, peer: NodeRef, source_units: Units, landing_units: Units, note: bytes) -> Write:
+        with self._lock:
+            link = self._connected(peer)
+            assert self._source is not None
+            require_units(source_units, landing_units, len(self._source), link.landing.num_bytes // self._unit_bytes)
+            return self._send(peer, link, self._messages(link, source_units, landing_units), note)
+
+    def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes, note: bytes) -> Write:
+        with self._lock:
+            link = self._connected(peer)
+            link.landing.slice(landing_offset, len(pattern))
+            run = Run(link.start + landing_offset, len(pattern))
+            return self._send(peer, link, [_Message(run, np.frombuffer(pattern, np.uint8))], note)
+
+    def poll(self, write: Write) -> WriteState:
+        with self._lock:
+            self._turn()
+            state = self._state(write)
+            if state is not WriteState.PENDING:
+                self._end(write)
+            return state
+
+    def forget(self, peer: NodeRef) -> None:
+        with self._lock:
+            link = self._links.pop(peer, None)
+            if link is not None:
+                link.endpoint.close()
+
+    def close(self) -> None:
+        with self._lock:
+            for peer in list(self._links):
+                self.forget(peer)
+            if self._arrivals:
+                self._arrivals.close()
+                self._arrivals = None
+            self._worker.close()
+
+    def _turn(self) -> None:
+        """Let UCX go on, and read the letters that have come."""
+        self._worker.progress()
+        for letter in self._worker.letters(LETTER):
+            if letter.tag == ANSWER:
+                self._hear(letter.content)
+            elif self._arrivals:
+                self._arrivals.take(letter.content)
+
+    def _hear(self, letter: bytes) -> None:
+        try:
+            answer = decode_answer(letter)
+        except ValueError as cause:
+            logger.warning("an answer was ignored", extra={"reason": str(cause)})
+            return
+        write = self._awaited.get(answer.name)
+        if write is not None:
+            self._answers[write] = answer.has_landed
+
+    def _connected(self, peer: NodeRef) -> _Link:
+        link = self._links.get(peer)
+        if link is None:
+            raise TransferFailed(f"{peer} is not connected")
+        return link
+
+    def _messages(self, link: _Link, source_units: Units, landing_units: Units) -> list[_Message]:
+        """Return a message for each run of landing units. One whose source does not lie together is copied together first:
+        sent unit by unit, a write of small units takes three times as long."""
+        assert self._source is not None
+        edges = [0, *(np.flatnonzero(np.diff(landing_units) != 1) + 1), len(landing_units)]
+        messages = []
+        for start, end in itertools.pairwise(edges):
+            units = source_units[start:end]
+            first, lies_together = int(units[0]), bool((np.diff(units) == 1).all())
+            rows = self._source[first : first + len(units)] if lies_together else self._source[units]
+            run = Run(link.start + int(landing_units[start]) * self._unit_bytes, rows.nbytes)
+            messages.append(_Message(run, rows.reshape(-1)))
+        return messages
+
+    def _send(self, peer: NodeRef, link: _Link, messages: list[_Message], note: bytes) -> Write:
+        write, name = Write(peer, next(self._numbers)), link.name(len(messages))
+        runs = tuple(message.run for message in messages)
+        offer = encode_offer(Offer(name, link.door.token, self._worker.address(), note, runs))
+        self._in_flight[write] = _InFlight(link, name)
+        self._awaited[name] = write
+        try:
+            link.endpoint.send(np.frombuffer(offer, np.uint8), OFFER)
+            for index, message in enumerate(messages):
+                link.endpoint.send(message.content, name.tag(index))
+        except UcxFailure as cause:
+            logger.warning("write could not be posted", extra={"peer": str(peer), "reason": str(cause)})
+            self._not_posted.add(write)
+        return write
+
+    def _state(self, write: Write) -> WriteState:
+        entry = self._in_flight[write]
+        if self._links.get(write.peer) is not entry.link or write in self._not_posted:
+            return WriteState.FAILED
+        answer = self._answers.get(write)
+        if answer is not None:
+            return WriteState.DONE if answer else WriteState.FAILED
+        return WriteState.PENDING if entry.link.endpoint.is_alive else WriteState.FAILED
+
+    def _end(self, write: Write) -> None:
+        entry = self._in_flight.pop(write)
+        del self._awaited[entry.name]
+        self._not_posted.discard(write)
+        self._answers.pop(write, None)
+
+
+def _on_host(region: MemoryRegion) -> Bytes:
+    if region.kind != "DRAM":
+        raise ConfigError(f"transport: ucx moves host memory only, and this node's KV is in {region.kind}: use nixl")
+    return np.frombuffer((ctypes.c_uint8 * region.num_bytes).from_address(region.address), np.uint8)
+
+
+def _contains(outer: MemoryRegion, inner: MemoryRegion) -> bool:
+    start = inner.address - outer.address
+    return start >= 0 and start + inner.num_bytes <= outer.num_bytes
