@@ -25,7 +25,7 @@ class ClusterConfig:
 
     model: str = "smollm2"
     """Short for the `model` of all programs: a name of `twostep models`, a Hugging Face folder, or `fake`."""
-    transport: Literal["nixl", "local"] = "nixl"
+    transport: Literal["nixl", "ucx", "local"] = "nixl"
     """Short for the nodes' `transport`; `local` puts all nodes into one process."""
     num_prefill: Annotated[int, Field(ge=0, le=64)] = 1
     num_decode: Annotated[int, Field(ge=1, le=64)] = 1

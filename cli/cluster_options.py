@@ -14,7 +14,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     _short_for(parser, "--decode", "num_decode", "N", "how many decode nodes")
     _short_for(parser, "--host", "router.host", "HOST", "where the router listens")
     _short_for(parser, "--port", "router.port", "PORT", "the router's port; 0 takes any free one")
-    _short_for(parser, "--transport", "transport", "NAME", "nixl, or local: all nodes in one process")
+    _short_for(parser, "--transport", "transport", "NAME", "nixl, ucx, or local: all nodes in one process")
     parser.add_argument(
         "--set",
         dest="overrides",

@@ -16,6 +16,8 @@ from twostep.cli.checkup.finding import Finding
 from twostep.cli.checkup.machine import check_machine
 from twostep.cli.checkup.program import check_program
 from twostep.cli.tls_option import IN_A_POD
+from twostep.core.config import read_values
+from twostep.kv_transfer.wires import WIRES
 
 AGAIN_S = 2.0
 TIMEOUT_S = 120.0
@@ -36,7 +38,10 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         metavar="FILE",
         default=IN_A_POD if IN_A_POD.exists() else None,
-        help="a program's configuration file, whose model and certificates to look at",
+        help="a program's configuration file, whose model, certificates and transport to look at",
+    )
+    parser.add_argument(
+        "--transport", choices=sorted(WIRES), help="what is to move bytes; by default what the file says, or nixl"
     )
     parser.set_defaults(run=run)
 
@@ -46,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.url:
         findings = _of_cluster(arguments)
     else:
-        findings = [*(check_program(arguments.config) if arguments.config else ()), *check_machine()]
+        findings = [*(check_program(arguments.config) if arguments.config else ()), *check_machine(_transport(arguments))]
     console = Console(highlight=False)
     for finding in findings:
         console.print(_line(finding), soft_wrap=True)
@@ -56,6 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _of_cluster(arguments: argparse.Namespace) -> list[Finding]:
     with httpx.Client(base_url=arguments.url, verify=_verification(arguments), timeout=TIMEOUT_S, trust_env=False) as http:
         return until_well(lambda: check_cluster(http), wait_s=arguments.wait)
+
+
+def _transport(arguments: argparse.Namespace) -> str:
+    configured = read_values(arguments.config).get("transport") if arguments.config else None
+    told = str(arguments.transport or configured)
+    return told if told in WIRES else "nixl"
 
 
 def until_well(look: Callable[[], Iterator[Finding]], *, wait_s: float) -> list[Finding]:

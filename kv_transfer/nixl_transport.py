@@ -23,8 +23,8 @@ from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer.carrier import Traffic, read_traffic
 from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState, require_units
+from twostep.kv_transfer.ucx_environment import keep_tcp, keep_ucx_quiet, what_narrows_ucx
 
-NARROWING = ("UCX_TLS", "UCX_NET_DEVICES")
 PACKAGES = ("nixl_cu12", "nixl_cu13", "nixl")
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class NixlTransport:
     def __init__(self, node: NodeRef) -> None:
         """Start the agent. Raises ConfigError, in one line, when NIXL is not installed or cannot start."""
         api = _load_nixl()
-        _keep_tcp()
+        keep_tcp()
         self._errors: tuple[type[Exception], ...] = _error_classes(api)
         self._agent = _start_agent(api, str(node))
         self._registered: list[Any] = []
@@ -78,8 +78,7 @@ class NixlTransport:
     @property
     def path(self) -> str:
         """NIXL names its backend; which device UCX took for a peer, it tells nobody. What narrows its choice is told."""
-        chosen = (f"{name}={os.environ[name]}" for name in NARROWING if os.environ.get(name))
-        return "/".join((self.name, "ucx", *chosen))
+        return "/".join((self.name, "ucx", *what_narrows_ucx()))
 
     def traffic(self) -> Traffic:
         return read_traffic()
@@ -244,7 +243,7 @@ def _strided(region: MemoryRegion, unit_bytes: int) -> NDArray[np.uint64]:
 
 def _load_nixl() -> Any:
     os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")
-    os.environ.setdefault("UCX_LOG_FILE", "stderr")
+    keep_ucx_quiet()
     installed = [package for package in PACKAGES if importlib.util.find_spec(package)]
     if not installed:
         raise ConfigError("NIXL is not installed: pip install 'twostep[node]', or choose --transport local")
@@ -261,15 +260,6 @@ def _log_as_we_do() -> None:
     nixl_logger = logging.getLogger("nixl")
     nixl_logger.handlers.clear()
     nixl_logger.propagate = True
-
-
-def _keep_tcp() -> None:
-    """Make sure that UCX may use TCP: without it no agent starts, not even for shared memory."""
-    chosen = os.environ.get("UCX_TLS", "")
-    names = chosen.split(",")
-    if chosen and not chosen.startswith("^") and not {"all", "tcp"} & set(names):
-        os.environ["UCX_TLS"] = f"{chosen},tcp"
-        logger.warning("added tcp to UCX_TLS, no agent starts without it", extra={"ucx_tls": os.environ["UCX_TLS"]})
 
 
 def _error_classes(api: Any) -> tuple[type[Exception], ...]:

@@ -1,20 +1,20 @@
 """Receives the writes that peers offer, straight into the landing pool and nowhere else, and answers each of them once.
 
-A write whose peer has died is over at once; one that is not whole after `PATIENCE_S` ends together with everything else of
-that connection. From then on none of its bytes land: what is not matched yet is given up, what is under way ends with it.
+Bytes land only while this side polls. What has not come when a connection ends, or `PATIENCE_S` after its write was
+offered, never lands any more.
 """
 
 import hmac
 import logging
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
 from twostep.core.clock import Clock
-from twostep.kv_transfer.transport import WriteState
-from twostep.kv_transfer.ucx_letters import ANSWER, Answer, Offer, WriteName, decode_offer, encode_answer
-from twostep.kv_transfer.ucx_worker import Bytes, Endpoint, Request, UcxFailure, UcxWorker
+from twostep.kv_transfer.ucx_letters import ANSWER, Answer, Offer, WriteName, decode_offer, encode_answer, num_messages
+from twostep.kv_transfer.ucx_worker import Bytes, Endpoint, Request, UcxFailure, UcxWorker, messages_of
 
 PATIENCE_S = 60.0
 """Longer than any sender waits for a write that makes no progress."""
@@ -25,8 +25,14 @@ logger = logging.getLogger(__name__)
 class _Arrival:
     name: WriteName
     note: bytes
-    requests: tuple[Request, ...]
+    missing: deque[Request]
+    num_messages: int
     since_s: float
+
+    def is_whole(self) -> bool:
+        while self.missing and self.missing[0].is_over:
+            self.missing.popleft()
+        return not self.missing
 
 
 @dataclass(slots=True)
@@ -40,8 +46,9 @@ class _Source:
 class Arrivals:
     """Writes into `landing`, from whoever shows `token`."""
 
-    def __init__(self, worker: UcxWorker, landing: Bytes, token: bytes, clock: Clock) -> None:
-        self._worker = worker
+    def __init__(self, receiving: UcxWorker, sending: UcxWorker, landing: Bytes, token: bytes, clock: Clock) -> None:
+        self._receiving = receiving
+        self._sending = sending
         self._landing = landing
         self._token = token
         self._clock = clock
@@ -61,10 +68,11 @@ class Arrivals:
         """Answer what is whole or has failed, end what is overdue; return the notes of what has landed."""
         notes: list[bytes] = []
         for session, source in list(self._sources.items()):
-            notes += self._answer_all(source)
-            is_overdue = source.arrivals and self._clock() - source.arrivals[0].since_s >= PATIENCE_S
-            if is_overdue or not source.endpoint.is_alive:
+            notes += self._answer_whole(source)
+            if not source.endpoint.is_alive:
                 self._end(session)
+            elif source.arrivals and self._clock() - source.arrivals[0].since_s >= PATIENCE_S:
+                self._give_up(source, source.arrivals.popleft())
         return notes
 
     def close(self) -> None:
@@ -72,41 +80,43 @@ class Arrivals:
             self._end(session)
 
     def _begin(self, offer: Offer) -> None:
-        source = self._source(offer)
-        name, places = offer.name, [self._landing[run.offset : run.offset + run.num_bytes] for run in offer.runs]
+        source, name = self._source(offer), offer.name
+        places = [self._landing[run.offset : run.offset + run.num_bytes] for run in offer.runs]
         if any(len(place) != run.num_bytes for place, run in zip(places, offer.runs, strict=True)):
-            for index in range(len(offer.runs)):
-                self._worker.turn_away(name.tag(index))
-            self._answer(source, name, has_landed=False)
+            self._refuse(source, name, sum(map(num_messages, offer.runs)))
             raise ValueError(f"it lies outside a landing pool of {len(self._landing)} bytes")
-        requests = tuple(self._worker.receive(place, name.tag(index)) for index, place in enumerate(places))
-        source.arrivals.append(_Arrival(name, offer.note, requests, self._clock()))
+        messages = chain.from_iterable(map(messages_of, places))
+        requests = deque(self._receiving.receive(place, name.tag(index)) for index, place in enumerate(messages))
+        source.arrivals.append(_Arrival(name, offer.note, requests, len(requests), self._clock()))
+
+    def _give_up(self, source: _Source, arrival: _Arrival) -> None:
+        logger.warning("a write has not come in time", extra={"seconds": PATIENCE_S, "missing": len(arrival.missing)})
+        arrival.missing.clear()
+        self._refuse(source, arrival.name, arrival.num_messages)
+
+    def _refuse(self, source: _Source, name: WriteName, num_messages: int) -> None:
+        """Whatever still comes of this write goes nowhere."""
+        for index in range(num_messages):
+            self._receiving.turn_away(name.tag(index))
+        self._answer(source, name, has_landed=False)
 
     def _source(self, offer: Offer) -> _Source:
         known = self._sources.get(offer.name.session)
         if known is None or not known.endpoint.is_alive:
             self._end(offer.name.session)
-            known = self._sources[offer.name.session] = _Source(self._worker.connect(offer.reply_to))
+            known = self._sources[offer.name.session] = _Source(self._sending.connect(offer.reply_to))
         return known
 
-    def _answer_all(self, source: _Source) -> list[bytes]:
+    def _answer_whole(self, source: _Source) -> list[bytes]:
         notes, waiting = [], deque[_Arrival]()
         for arrival in source.arrivals:
-            state = self._state(arrival)
-            if state is WriteState.PENDING:
+            if arrival.is_whole():
+                notes += filter(None, [arrival.note])
+                self._answer(source, arrival.name, has_landed=True)
+            else:
                 waiting.append(arrival)
-                continue
-            if state is WriteState.DONE and arrival.note:
-                notes.append(arrival.note)
-            self._answer(source, arrival.name, has_landed=state is WriteState.DONE)
         source.arrivals = waiting
         return notes
-
-    def _state(self, arrival: _Arrival) -> WriteState:
-        if not all(request.is_over for request in arrival.requests):
-            return WriteState.PENDING
-        states = {request.state(self._worker.errors) for request in arrival.requests}
-        return WriteState.FAILED if WriteState.FAILED in states else WriteState.DONE
 
     def _answer(self, source: _Source, name: WriteName, *, has_landed: bool) -> None:
         answer = np.frombuffer(encode_answer(Answer(name, has_landed)), np.uint8)

@@ -2,6 +2,12 @@
 
 import logging
 import os
+import socket
+from collections.abc import Collection
+from pathlib import Path
+
+from twostep.core.errors import ConfigError
+from twostep.kv_transfer.carrier import RDMA_FOLDER
 
 NARROWING = ("UCX_TLS", "UCX_NET_DEVICES")
 logger = logging.getLogger(__name__)
@@ -10,6 +16,21 @@ logger = logging.getLogger(__name__)
 def what_narrows_ucx() -> tuple[str, ...]:
     """Return the settings that narrow what UCX may choose, such as `UCX_TLS=tcp`."""
     return tuple(f"{name}={os.environ[name]}" for name in NARROWING if os.environ.get(name))
+
+
+def network_devices(rdma: Path = RDMA_FOLDER) -> list[str]:
+    """Return the names of this machine's interfaces and RDMA ports, as UCX_NET_DEVICES takes them."""
+    ports = sorted(f"{port.parents[1].name}:{port.name}" for port in rdma.glob("*/ports/*"))
+    return [*(name for _, name in socket.if_nameindex()), *ports]
+
+
+def require_named_device(seen: Collection[str]) -> None:
+    """Raise ConfigError when UCX_NET_DEVICES names devices, and none of them is among those `seen`."""
+    named = os.environ.get("UCX_NET_DEVICES", "all")
+    if named != "all" and not set(named.split(",")) & set(seen):
+        raise ConfigError(
+            f"UCX_NET_DEVICES={named}: UCX sees no such device here, but {', '.join(seen) or 'none'}: name one of these"
+        )
 
 
 def keep_ucx_quiet() -> None:

@@ -1,7 +1,7 @@
 """What UCX transports tell each other beside the bytes themselves, and the tags that tell messages apart. Pure.
 
-A write is one offer, then one message for each run of bytes, and one answer. The offer shows the token of the landing pool,
-which only authenticated messages carry: whoever does not know it is not listened to.
+A write is one offer, then the messages that its runs of bytes are cut into, and one answer. The offer shows the token of the
+landing pool, which only authenticated messages carry: whoever does not know it is not listened to.
 """
 
 import struct
@@ -19,6 +19,8 @@ OFFER = LETTER
 SESSION_BITS = 39
 NUMBER_BITS = 24
 NUM_NUMBERS = 1 << NUMBER_BITS
+MESSAGE_BYTES = 240 << 10
+"""A message goes over TCP in one segment, so that it has come whole or not at all: see `ucx_worker`."""
 _CHECK_BYTES = 8
 _DOOR = struct.Struct("<5s16sQQ")
 _OFFER = struct.Struct("<5s16sQIHHI")
@@ -56,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Announces a write, a message for each run; the answer goes to `reply_to`."""
+    """Announces a write, run by run; the answer goes to `reply_to`."""
 
     name: WriteName
     token: bytes
@@ -71,6 +73,11 @@ class Answer:
 
     name: WriteName
     has_landed: bool
+
+
+def num_messages(run: Run) -> int:
+    """Return how many messages carry the run."""
+    return -(-run.num_bytes // MESSAGE_BYTES)
 
 
 def encode_door(door: Door) -> bytes:

@@ -37,14 +37,17 @@ from twostep.kv_transfer.ucx_letters import (
     decode_door,
     encode_door,
     encode_offer,
+    num_messages,
 )
-from twostep.kv_transfer.ucx_worker import Bytes, Endpoint, UcxFailure, UcxWorker
+from twostep.kv_transfer.ucx_worker import Bytes, Endpoint, UcxFailure, UcxWorker, messages_of
 
+MAX_STEPS = 64
+"""A peer that never rests must not hold the lock for ever."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class _Piece:
     """One run of a write and the bytes for it."""
 
     run: Run
@@ -62,7 +65,7 @@ class _Link:
         self._session = secrets.randbits(SESSION_BITS)
         self._first = 0
 
-    def name(self, num_messages: int) -> WriteName:
+    def next_name(self, num_messages: int) -> WriteName:
         name = WriteName(self._session, self._first)
         self._first = (self._first + num_messages) % NUM_NUMBERS
         return name
@@ -84,7 +87,7 @@ class UcxTransport:
         self._node = node
         self._clock = clock
         self._lock = threading.RLock()
-        self._worker = UcxWorker()
+        self._sending, self._receiving = UcxWorker(), UcxWorker()
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._landing: MemoryRegion | None = None
         self._arrivals: Arrivals | None = None
@@ -106,13 +109,13 @@ class UcxTransport:
 
     def register_landing(self, landing: MemoryRegion) -> None:
         self._landing = landing
-        self._arrivals = Arrivals(self._worker, _on_host(landing), self._token, self._clock)
+        self._arrivals = Arrivals(self._receiving, self._sending, _on_host(landing), self._token, self._clock)
 
     def metadata(self) -> bytes:
         if self._landing is None:
             raise ValueError("no landing memory is registered")
         with self._lock:
-            return encode_door(Door(self._token, self._landing, self._worker.address()))
+            return encode_door(Door(self._token, self._landing, self._receiving.address()))
 
     def notifications(self) -> list[bytes]:
         with self._lock:
@@ -133,7 +136,7 @@ class UcxTransport:
                 raise ValueError("it has not registered the landing memory that it names")
             with self._lock:
                 self.forget(peer.node)
-                self._links[peer.node] = _Link(self._worker.connect(door.address), door, peer.region)
+                self._links[peer.node] = _Link(self._sending.connect(door.address), door, peer.region)
         except (ValueError, UcxFailure) as cause:
             raise TransferFailed(f"{peer.node} cannot be connected: {cause}") from cause
 
@@ -142,14 +145,14 @@ class UcxTransport:
             link = self._connected(peer)
             assert self._source is not None
             require_units(source_units, landing_units, len(self._source), link.landing.num_bytes // self._unit_bytes)
-            return self._send(peer, link, self._messages(link, source_units, landing_units), note)
+            return self._send(peer, link, self._pieces(link, source_units, landing_units), note)
 
     def post_probe(self, peer: NodeRef, landing_offset: int, pattern: bytes, note: bytes) -> Write:
         with self._lock:
             link = self._connected(peer)
             link.landing.slice(landing_offset, len(pattern))
             run = Run(link.start + landing_offset, len(pattern))
-            return self._send(peer, link, [_Message(run, np.frombuffer(pattern, np.uint8))], note)
+            return self._send(peer, link, [_Piece(run, np.frombuffer(pattern, np.uint8))], note)
 
     def poll(self, write: Write) -> WriteState:
         with self._lock:
@@ -172,16 +175,20 @@ class UcxTransport:
             if self._arrivals:
                 self._arrivals.close()
                 self._arrivals = None
-            self._worker.close()
+            self._sending.close()
+            self._receiving.close()
 
     def _turn(self) -> None:
-        """Let UCX go on, and read the letters that have come."""
-        self._worker.progress()
-        for letter in self._worker.letters(LETTER):
-            if letter.tag == ANSWER:
-                self._hear(letter.content)
-            elif self._arrivals:
-                self._arrivals.take(letter.content)
+        """Let UCX go on for a while. Letters are read after every step: what an offer announces has a place when it comes."""
+        for _ in range(MAX_STEPS):
+            went_on = self._sending.progress() | self._receiving.progress()
+            for letter in self._receiving.letters(LETTER):
+                if letter.tag == ANSWER:
+                    self._hear(letter.content)
+                elif self._arrivals:
+                    self._arrivals.take(letter.content)
+            if not went_on:
+                return
 
     def _hear(self, letter: bytes) -> None:
         try:
@@ -199,30 +206,30 @@ class UcxTransport:
             raise TransferFailed(f"{peer} is not connected")
         return link
 
-    def _messages(self, link: _Link, source_units: Units, landing_units: Units) -> list[_Message]:
-        """Return a message for each run of landing units. One whose source does not lie together is copied together first:
+    def _pieces(self, link: _Link, source_units: Units, landing_units: Units) -> list[_Piece]:
+        """Return a piece for each run of landing units. One whose source does not lie together is copied together first:
         sent unit by unit, a write of small units takes three times as long."""
         assert self._source is not None
         edges = [0, *(np.flatnonzero(np.diff(landing_units) != 1) + 1), len(landing_units)]
-        messages = []
+        pieces = []
         for start, end in itertools.pairwise(edges):
             units = source_units[start:end]
             first, lies_together = int(units[0]), bool((np.diff(units) == 1).all())
             rows = self._source[first : first + len(units)] if lies_together else self._source[units]
             run = Run(link.start + int(landing_units[start]) * self._unit_bytes, rows.nbytes)
-            messages.append(_Message(run, rows.reshape(-1)))
-        return messages
+            pieces.append(_Piece(run, rows.reshape(-1)))
+        return pieces
 
-    def _send(self, peer: NodeRef, link: _Link, messages: list[_Message], note: bytes) -> Write:
-        write, name = Write(peer, next(self._numbers)), link.name(len(messages))
-        runs = tuple(message.run for message in messages)
-        offer = encode_offer(Offer(name, link.door.token, self._worker.address(), note, runs))
+    def _send(self, peer: NodeRef, link: _Link, pieces: list[_Piece], note: bytes) -> Write:
+        runs = tuple(piece.run for piece in pieces)
+        write, name = Write(peer, next(self._numbers)), link.next_name(sum(map(num_messages, runs)))
+        offer = encode_offer(Offer(name, link.door.token, self._receiving.address(), note, runs))
         self._in_flight[write] = _InFlight(link, name)
         self._awaited[name] = write
         try:
             link.endpoint.send(np.frombuffer(offer, np.uint8), OFFER)
-            for index, message in enumerate(messages):
-                link.endpoint.send(message.content, name.tag(index))
+            for index, content in enumerate(itertools.chain.from_iterable(messages_of(piece.content) for piece in pieces)):
+                link.endpoint.send(content, name.tag(index))
         except UcxFailure as cause:
             logger.warning("write could not be posted", extra={"peer": str(peer), "reason": str(cause)})
             self._not_posted.add(write)
@@ -247,7 +254,7 @@ class UcxTransport:
 def _on_host(region: MemoryRegion) -> Bytes:
     if region.kind != "DRAM":
         raise ConfigError(f"transport: ucx moves host memory only, and this node's KV is in {region.kind}: use nixl")
-    return np.frombuffer((ctypes.c_uint8 * region.num_bytes).from_address(region.address), np.uint8)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * region.num_bytes).from_address(region.address)), np.uint8)
 
 
 def _contains(outer: MemoryRegion, inner: MemoryRegion) -> bool:

@@ -1,8 +1,8 @@
-"""One UCX worker: sends and receives tagged messages, and ends ucxx's objects in the only safe order. The only file that knows ucxx.
+"""One UCX worker: sends and receives tagged messages, and ends everything in the only safe order. No other file knows ucxx.
 
-A request of ucxx keeps neither its memory nor its endpoint, and a worker that ends waits for ever for whoever has offered
-it a message and then stopped: so memory is held here until UCX has let go of it, and what nobody wanted is turned away
-before the end. One thread at a time.
+A request of ucxx keeps neither its memory nor its endpoint, and a worker that ends hands messages that nobody wanted to
+memory of its own: so memory is held here until UCX has let go of it, and messages are turned away before the end. One
+thread at a time.
 """
 
 import importlib
@@ -20,23 +20,20 @@ from numpy.typing import NDArray
 
 from twostep.core.errors import ConfigError
 from twostep.kv_transfer.transport import WriteState
-from twostep.kv_transfer.ucx_environment import keep_tcp, keep_ucx_quiet
+from twostep.kv_transfer.ucx_environment import keep_tcp, keep_ucx_quiet, network_devices, require_named_device
+from twostep.kv_transfer.ucx_letters import MESSAGE_BYTES
 
 Bytes = NDArray[np.uint8]
-ROUNDS = 64
-"""How often one call of `progress` lets UCX go on at most: a peer that never rests must not hold the lock for ever."""
-SETTINGS = {
-    # Everything longer waits with its sender until it has a place here.
-    "RNDV_THRESH": "8192",
-    # With the default of 8 KiB, a long message over TCP takes four times as long.
-    "TCP_TX_SEG_SIZE": "256k",
-    "TCP_RX_SEG_SIZE": "256k",
-}
+ONE_SEGMENT = "256k"
+SETTINGS = {"TCP_TX_SEG_SIZE": ONE_SEGMENT, "TCP_RX_SEG_SIZE": ONE_SEGMENT}
+ALWAYS = {"RNDV_THRESH": "inf"}
+"""No rendezvous: to end a connection in the middle of one crashes UCX (1.21), and a receive that has begun cannot be given up.
+What fits into one segment is there or not."""
 SAME_MACHINE = frozenset({"self", "sysv", "posix", "cma", "xpmem", "knem"})
 ALL_TAGS = 0
 MAX_LETTER_BYTES = 1 << 20
 _never_freed: list["Request"] = []
-"""What UCX may still be writing to when a worker has ended. Few, small, and only where a peer stopped in the middle of a letter."""
+"""What UCX may still be writing to when a worker has ended: letters in whose middle a peer has stopped. Few and small."""
 logger = logging.getLogger(__name__)
 
 
@@ -45,7 +42,7 @@ class UcxFailure(Exception):
 
 
 class Request:
-    """A message under way, and the memory that UCX reads or writes meanwhile. Dropping it gives up a receive that has no match."""
+    """A message under way, and the memory that UCX uses meanwhile. Dropping it gives up a receive that has no match yet."""
 
     __slots__ = ("_native", "memory")
 
@@ -113,14 +110,15 @@ class UcxWorker:
     """What listens on UCX's ports. `close` ends everything that it has handed out."""
 
     def __init__(self) -> None:
-        """Raises ConfigError, in one line, when ucxx is not installed, cannot start, or sees no network device that is named."""
+        """Raises ConfigError, in one line, when ucxx is not installed, cannot start, or sees no network device."""
         self._ucxx = _Ucxx()
         keep_tcp()
-        settings = {name: value for name, value in SETTINGS.items() if f"UCX_{name}" not in os.environ}
+        require_named_device(network_devices())
+        settings = {name: value for name, value in SETTINGS.items() if f"UCX_{name}" not in os.environ} | ALWAYS
         try:
             with self._ucxx.failures():
                 self._context = self._ucxx.api.UCXContext(settings, feature_flags=(self._ucxx.api.Feature.TAG,))
-                _require_devices(self._context.info)
+                require_named_device(_network_devices(self._context.info))
                 self._worker = self._ucxx.api.UCXWorker(self._context)
         except UcxFailure as cause:
             raise ConfigError(f"UCX cannot start: {cause}: check UCX_TLS and UCX_NET_DEVICES") from cause
@@ -156,10 +154,9 @@ class UcxWorker:
         _let_go(self._received)
         self._received.append(self.receive(self._nowhere, tag))
 
-    def progress(self) -> None:
-        for _ in range(ROUNDS):
-            if not self._worker.progress_once():
-                return
+    def progress(self) -> bool:
+        """Let UCX take one step; return whether it had one to take."""
+        return bool(self._worker.progress_once())
 
     def letters(self, mark: int) -> list[Letter]:
         """Return the messages that have come whose tag has the bit `mark`."""
@@ -234,15 +231,18 @@ def _environment_kept() -> Iterator[None]:
                 del os.environ[name]
 
 
+def messages_of(memory: Bytes) -> Iterator[Bytes]:
+    """Cut `memory` into messages."""
+    for start in range(0, len(memory), MESSAGE_BYTES):
+        yield memory[start : start + MESSAGE_BYTES]
+
+
 def _let_go(requests: deque[Request]) -> None:
     while requests and requests[0].is_over:
         requests.popleft()
 
 
-def _require_devices(info: str) -> None:
-    """Raise ConfigError when UCX sees none of the network devices that UCX_NET_DEVICES names, or none at all."""
+def _network_devices(info: str) -> list[str]:
+    """Return the devices that UCX itself sees, from what it tells of a context: without its RDMA modules, interfaces only."""
     resources = [line.split()[-1].partition("/") for line in info.splitlines() if "resource" in line]
-    seen = sorted({device for transport, _, device in resources if transport not in SAME_MACHINE})
-    named = os.environ.get("UCX_NET_DEVICES", "all")
-    if not seen:
-        raise ConfigError(f"UCX_NET_DEVICES={named}: UCX sees no such network device here: name one that `ip link` shows, or unset it")
+    return sorted({device for transport, _, device in resources if transport not in SAME_MACHINE})

@@ -85,8 +85,8 @@ class NodeConfig:
     """A name no other node has; by default the environment's POD_UID, else made of host name, process id and chance."""
     tracing: TracingConfig | None = None
     """Where spans are sent of requests whose router says that they are traced."""
-    transport: Literal["nixl", "local"] = "nixl"
-    """What carries KV between nodes; `local` joins nodes of one process only."""
+    transport: Literal["nixl", "ucx", "local"] = "nixl"
+    """What carries KV between nodes, the same on all of them; `ucx` is for clusters without NIXL, `local` for one process."""
     max_queued: Count = 256
     """Requests that may wait for memory; one more is refused."""
     max_bypasses: Annotated[int, Field(ge=0)] = 16

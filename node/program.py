@@ -19,9 +19,9 @@ from twostep.core.threads import OwnThreads, Threads
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
-from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.self_test import move_some_bytes
 from twostep.kv_transfer.transport import Transport
+from twostep.kv_transfer.wires import WIRES
 from twostep.node.address import NodeAddress
 from twostep.node.calls import Channels
 from twostep.node.config import NodeConfig
@@ -93,7 +93,7 @@ async def serve_node(program: NodeProgram[N], config: NodeConfig, stop: asyncio.
     `fabric` joins the nodes of one process; without one only a real transport makes sense.
     """
     if config.transport == "local" and fabric is None:
-        raise ConfigError("transport: local joins nodes of one process only: use nixl, or twostep up --transport local")
+        raise ConfigError("transport: local joins nodes of one process only: use nixl or ucx, or twostep up --transport local")
     take_short_turns()
     node = new_identity(config)
     with exporting(config.tracing, f"twostep.{program.role}_node", str(node)) as spans:
@@ -159,14 +159,15 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) ->
     if fabric is not None and config.transport == "local":
         return LocalTransport(fabric, node)
     keep_to_interface_of(advertised_host(config))
-    _require_that_bytes_move()
-    return NixlTransport(node)
+    open_wire = WIRES[config.transport]
+    _require_that_bytes_move(open_wire)
+    return open_wire(node)
 
 
-def _require_that_bytes_move() -> None:
+def _require_that_bytes_move(open_wire: Callable[[NodeRef], Transport]) -> None:
     """What does not even move bytes on one machine would fail every handshake; a node that is ready has proved this much."""
     try:
-        moved = move_some_bytes(NixlTransport)
+        moved = move_some_bytes(open_wire)
     except TransferFailed as cause:
         raise ConfigError(f"transport: {cause.message}: check UCX_TLS and UCX_NET_DEVICES") from cause
     logger.info("the transport moves bytes", extra={"bytes_per_s": round(moved.bytes_per_s), "over": moved.carrier})

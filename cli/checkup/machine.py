@@ -7,8 +7,9 @@ from pathlib import Path
 
 from twostep.cli.checkup.finding import Finding
 from twostep.core.errors import ConfigError, TransferFailed
-from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.self_test import move_some_bytes
+from twostep.kv_transfer.ucx_environment import what_narrows_ucx
+from twostep.kv_transfer.wires import WIRES
 
 MIN_FILES = 4096
 MIN_SHARED_BYTES = 256 << 20
@@ -16,11 +17,12 @@ RDMA_DEVICES = Path("/dev/infiniband")
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def check_machine() -> Iterator[Finding]:
+def check_machine(transport: str = "nixl") -> Iterator[Finding]:
+    """Look at limits and memory, and whether `transport`, one of WIRES, moves bytes."""
     yield _files()
     yield _shared_memory()
     yield _locked_memory(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], has_rdma=RDMA_DEVICES.is_dir())
-    yield _transport()
+    yield _transport(transport)
 
 
 def _files() -> Finding:
@@ -47,13 +49,12 @@ def _locked_memory(limit: int, *, has_rdma: bool) -> Finding:
     return Finding("locked memory", says, advice)
 
 
-def _transport() -> Finding:
-    chosen = {name: os.environ[name] for name in ("UCX_TLS", "UCX_NET_DEVICES") if name in os.environ}
-    told = ", ".join(f"{name}={value}" for name, value in chosen.items()) or "UCX chooses by itself"
+def _transport(name: str) -> Finding:
+    told = ", ".join(what_narrows_ucx()) or "UCX chooses by itself"
     try:
-        moved = move_some_bytes(NixlTransport)
+        moved = move_some_bytes(WIRES[name])
     except (ConfigError, TransferFailed) as error:
         return Finding("transport", str(error), f"check UCX_TLS and UCX_NET_DEVICES ({told}); UCX_LOG_LEVEL=info says more")
     return Finding(
-        "transport", f"nixl moves {moved.bytes_per_s / 1e9:.1f} GB/s within this machine over {moved.carrier} ({told})"
+        "transport", f"{name} moves {moved.bytes_per_s / 1e9:.1f} GB/s within this machine over {moved.carrier} ({told})"
     )

@@ -130,6 +130,29 @@ def test_a_model_folder_that_is_none_is_one_line(tmp_path: Path) -> None:
     assert complaint.count("\n") == 1
 
 
+def test_kv_can_cross_over_ucx(tmp_path: Path) -> None:
+    pytest.importorskip("ucxx", reason="UCX is not installed")
+    with up(tmp_path, *FAKE) as cluster:
+        expected = ask(cluster.url).text
+    with up(tmp_path, *FAKE, "--transport", "ucx") as cluster:
+        answer = ask(cluster.url)
+        assert (answer.text, answer.bill["decode_computed_tokens"]) == (expected, 0)
+        assert answer.bill["bytes_moved"] > 0
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.ended() == (0, "")
+
+
+def test_ucx_without_the_named_device_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ucxx", reason="UCX is not installed")
+    monkeypatch.setenv("UCX_NET_DEVICES", "nosuch0")
+    with up(tmp_path, *FAKE, "--transport", "ucx") as cluster:
+        assert cluster.line == ""
+        code, complaint = cluster.ended()
+    assert code == 2
+    assert "UCX_NET_DEVICES=nosuch0: UCX sees no such device here, but lo" in complaint
+    assert complaint.count("\n") == 1
+
+
 def test_a_missing_nixl_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("nixl", "nixl_cu12", "nixl_cu13"):
         (tmp_path / "hidden" / package).mkdir(parents=True)

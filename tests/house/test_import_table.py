@@ -68,6 +68,7 @@ GPU_KERNELS = frozenset(f"engine/kernels/gpu/{path.name}" for path in (ROOT / "e
 GENERATED = [f"twostep.proto.{name}_pb2{kind}" for name in ("node", "handoff", "serving") for kind in ("", "_grpc")]
 ONLY_IN = {
     **dict.fromkeys(NIXL, frozenset({"kv_transfer/nixl_transport.py"})),
+    **dict.fromkeys(("ucxx", "ucxx._lib.libucxx", "ucxx._lib.arr"), frozenset({"kv_transfer/ucx_worker.py"})),
     **dict.fromkeys(GENERATED, GRPC_EDGES),
     "kubernetes": frozenset({"kube/api_server.py"}),
     # The benchmark of discovery measures the client's own watch as its peer.

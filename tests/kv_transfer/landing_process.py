@@ -9,17 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from twostep.kv_transfer.nixl_transport import NixlTransport
-from twostep.kv_transfer.ucx_transport import UcxTransport
+from twostep.kv_transfer.wires import WIRES
 from twostep.tests.kv_transfer.host_memory import region_of
-from twostep.tests.kv_transfer.nodes import MakeTransport, node
-
-TRANSPORTS: dict[str, MakeTransport] = {"nixl": NixlTransport, "ucx": UcxTransport}
+from twostep.tests.kv_transfer.nodes import node
 
 
 def main(kind: str, name: str, incarnation: int, num_bytes: int) -> None:
     memory = np.zeros(num_bytes, np.uint8)
-    transport = TRANSPORTS[kind](node(name, incarnation))
+    transport = WIRES[kind](node(name, incarnation))
     transport.register_landing(region_of(memory))
     answer({"address": memory.ctypes.data, "metadata": transport.metadata().hex()})
     questions: queue.Queue[str] = queue.Queue()

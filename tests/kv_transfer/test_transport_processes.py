@@ -19,8 +19,8 @@ import pytest
 from twostep.core.errors import TransferFailed
 from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer.transport import PeerLanding, Write, WriteState
+from twostep.kv_transfer.wires import WIRES
 from twostep.tests.kv_transfer.host_memory import region_of
-from twostep.tests.kv_transfer.landing_process import TRANSPORTS
 from twostep.tests.kv_transfer.nodes import node
 
 pytestmark = pytest.mark.processes
@@ -73,7 +73,7 @@ class Source:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.memory = np.random.default_rng(1).integers(0, 255, NUM_UNITS * UNIT, np.uint8)
-        self.transport = TRANSPORTS[kind](node("p"))
+        self.transport = WIRES[kind](node("p"))
         self.transport.register_source(region_of(self.memory), UNIT)
 
     def post(self, peer: Peer, first: int = 0, count: int = NUM_UNITS, note: bytes = b"") -> Write:
