@@ -17,8 +17,10 @@ from twostep.kv_transfer.landing import LandingCensus
 from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.outgoing import LegReport
 from twostep.kv_transfer.pieces import Piece
+from twostep.kv_transfer.ucx_transport import UcxTransport
 from twostep.tests.kv_transfer.faults import FaultyTransport
 from twostep.tests.kv_transfer.host_memory import compute, view
+from twostep.tests.kv_transfer.needs_ucx import needs_ucx
 from twostep.tests.kv_transfer.nodes import MakeTransport, Pair, SourceNode, TargetNode, layout, local_transports, node
 
 
@@ -150,6 +152,15 @@ def test_a_random_handoff_arrives_exactly(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(150, 175))
 def test_a_random_handoff_arrives_exactly_over_nixl(seed: int) -> None:
     scene = Scene(NixlTransport, seed)
+    assert scene.run().ok
+    assert scene.copy_equals_source()
+    scene.close()
+
+
+@needs_ucx
+@pytest.mark.parametrize("seed", range(175, 185))
+def test_a_random_handoff_arrives_exactly_over_ucx(seed: int) -> None:
+    scene = Scene(UcxTransport, seed)
     assert scene.run().ok
     assert scene.copy_equals_source()
     scene.close()

@@ -8,6 +8,8 @@ from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.self_test import move_some_bytes
 from twostep.kv_transfer.transport import Write, WriteState
+from twostep.kv_transfer.ucx_transport import UcxTransport
+from twostep.tests.kv_transfer.needs_ucx import needs_ucx
 
 
 class Stuck(LocalTransport):
@@ -35,6 +37,11 @@ def test_bytes_move_within_one_process() -> None:
 @pytest.mark.processes
 def test_bytes_move_over_nixl() -> None:
     assert move_some_bytes(NixlTransport).bytes_per_s > 0
+
+
+@needs_ucx
+def test_bytes_move_over_ucx() -> None:
+    assert move_some_bytes(UcxTransport).bytes_per_s > 0
 
 
 @pytest.mark.parametrize("transport", [Stuck, Lying])

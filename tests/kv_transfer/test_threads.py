@@ -10,7 +10,9 @@ from twostep.core.ids import BlockId
 from twostep.core.ticket import TokenRange
 from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.transport import Write
+from twostep.kv_transfer.ucx_transport import UcxTransport
 from twostep.tests.kv_transfer.host_memory import compute
+from twostep.tests.kv_transfer.needs_ucx import NEEDS_UCX
 from twostep.tests.kv_transfer.nodes import MakeTransport, Pair, connected_pair, local_transports
 
 PATIENCE_S = 20
@@ -41,9 +43,10 @@ def stop(pair: Pair) -> None:
 
 
 NIXL = pytest.param(lambda: NixlTransport, id="nixl", marks=pytest.mark.processes)
+UCX = pytest.param(lambda: UcxTransport, id="ucx", marks=NEEDS_UCX)
 
 
-@pytest.mark.parametrize("make", [pytest.param(local_transports, id="local"), NIXL])
+@pytest.mark.parametrize("make", [pytest.param(local_transports, id="local"), NIXL, UCX])
 def test_handoffs_pass_between_threads(make: Callable[[], MakeTransport]) -> None:
     pair = connected_pair(make())
     pair.source.sender.start()

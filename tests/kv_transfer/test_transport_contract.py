@@ -14,6 +14,7 @@ from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.transport import PeerLanding, Transport, Units, Write, WriteState
 from twostep.kv_transfer.ucx_transport import UcxTransport
 from twostep.tests.kv_transfer.host_memory import region_of
+from twostep.tests.kv_transfer.needs_ucx import NEEDS_UCX
 from twostep.tests.kv_transfer.nodes import node
 from twostep.tests.simulator.moving_transport import moving_transports
 
@@ -97,17 +98,12 @@ def _nixl() -> Callable[[NodeRef], Transport]:
     return NixlTransport
 
 
-def _ucx() -> Callable[[NodeRef], Transport]:
-    pytest.importorskip("ucxx", reason="UCX is not installed")
-    return UcxTransport
-
-
 @pytest.fixture(
     params=[
         pytest.param(_local, id="local"),
         pytest.param(moving_transports, id="simulated"),
         pytest.param(_nixl, id="nixl", marks=pytest.mark.processes),
-        pytest.param(_ucx, id="ucx", marks=pytest.mark.processes),
+        pytest.param(lambda: UcxTransport, id="ucx", marks=NEEDS_UCX),
     ]
 )
 def net(request: pytest.FixtureRequest) -> Iterator[Net]:

@@ -21,6 +21,7 @@ from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer.transport import PeerLanding, Write, WriteState
 from twostep.kv_transfer.wires import WIRES
 from twostep.tests.kv_transfer.host_memory import region_of
+from twostep.tests.kv_transfer.needs_ucx import NEEDS_UCX
 from twostep.tests.kv_transfer.nodes import node
 
 pytestmark = pytest.mark.processes
@@ -92,11 +93,15 @@ class Source:
         return self.outcome(self.post(peer, **what))
 
 
-@pytest.fixture(params=[("nixl", "all"), ("nixl", "tcp"), ("ucx", "all")], ids="-".join)
+@pytest.fixture(
+    params=[
+        pytest.param(("nixl", "all"), id="nixl"),
+        pytest.param(("nixl", "tcp"), id="nixl-tcp"),
+        pytest.param(("ucx", "all"), id="ucx", marks=NEEDS_UCX),
+    ]
+)
 def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     kind, carriers = request.param
-    if kind == "ucx":
-        pytest.importorskip("ucxx", reason="UCX is not installed")
     monkeypatch.setenv("UCX_TLS", carriers)
     source = Source(kind)
     yield source
