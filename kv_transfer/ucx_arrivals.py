@@ -108,7 +108,8 @@ class Arrivals:
         return known
 
     def _answer_whole(self, source: _Source) -> list[bytes]:
-        notes, waiting = [], deque[_Arrival]()
+        notes: list[bytes] = []
+        waiting = deque[_Arrival]()
         for arrival in source.arrivals:
             if arrival.is_whole():
                 notes += filter(None, [arrival.note])
