@@ -16,6 +16,14 @@ Rows<Left> rows_of(const Number* numbers, int64_t count, int64_t size) {
   return rows;
 }
 
+int64_t only_core() {
+  cpu_set_t allowed;
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  if (CPU_COUNT(&allowed) > 1) return -1;
+  for (int core = 0;; core++)
+    if (CPU_ISSET(core, &allowed)) return core;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -48,6 +56,12 @@ void part_activate(int32_t activation, float* x, int64_t size) {
 
 void part_soft_cap(float cap, float* x, int64_t size) {
   for (int64_t i = 0; i < size; i += LANES) store(x + i, soft_cap(load<Floats>(x + i), cap));
+}
+
+// Writes for each member which core it is to keep to, -1 where it is free to move.
+void part_cores(int64_t num_threads, int64_t* out) {
+  Team team(num_threads);
+  team.run([&](Team::Member me) { me.share(num_threads, [&](int64_t) { out[me.number] = only_core(); }); });
 }
 
 // `query` and `out` [count][head][dim]; the chunk's tokens stand at positions from `start` on.

@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import os
 from collections.abc import Sequence
 from ctypes import c_float, c_int32, c_int64
 from pathlib import Path
@@ -43,6 +44,13 @@ class Parts:
         sizes = c_int64(len(x)), c_int64(x.shape[1]), c_int64(len(weights)), c_int64(num_threads)
         self._library.part_linear(at(x), sizes[0], sizes[1], at(weights), at(bias), sizes[2], sizes[3], at(out))
         return out
+
+    def cores(self, num_threads: int) -> list[int]:
+        """Return the core that each member of a team keeps to, -1 for one that is free to move."""
+        out = torch.zeros(num_threads, dtype=torch.int64)
+        self._library.part_cores(c_int64(num_threads), at(out))
+        cores: list[int] = out.tolist()
+        return cores
 
     def normalise(self, x: Tensor, weights: Tensor, eps: float) -> Tensor:
         out = torch.empty_like(x, dtype=self.dtype)
@@ -110,6 +118,21 @@ def test_a_row_comes_to_the_same_bits_in_any_company(num_threads: int, parts: Pa
     for end in (1, 2, 7, 8, 9, 150, 600):
         together = parts.linear(x[:end].contiguous(), weights, num_threads=num_threads)
         assert torch.equal(together[::40], alone[: -(-end // 40)])
+
+
+def test_members_of_a_team_that_has_all_cores_keep_to_one_each(parts: Parts) -> None:
+    cores = os.sched_getaffinity(0)
+    caller, *others = parts.cores(len(cores))
+    assert caller == (-1 if others else min(cores))
+    assert len({*others}) == len(others) == len(cores) - 1
+    assert cores.issuperset(others)
+
+
+def test_a_smaller_team_goes_where_the_system_puts_it(parts: Parts) -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) == 1:
+        pytest.skip("there is one core")
+    assert parts.cores(len(cores) - 1) == [-1] * (len(cores) - 1)
 
 
 @pytest.mark.parametrize("size", [1, 6, 24, 64, 99])

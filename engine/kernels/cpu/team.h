@@ -5,10 +5,14 @@
 #include <cstdint>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#endif
 
 class Team {
  public:
-  explicit Team(int size) : size_(size) {
+  explicit Team(int size) : size_(size), cores_(cores_for(size)) {
     for (int number = 1; number < size; number++) threads_.emplace_back([this, number] { serve(number); });
   }
 
@@ -48,6 +52,7 @@ class Team {
   void run(const Job& job) {
     call_ = [](const void* job, Team& team, int number) { (*static_cast<const Job*>(job))(Member{team, number}); };
     job_ = &job;
+    if (!cores_.empty()) leave_core_to_caller();
     announce();
     job(Member{*this, 0});
     meet();
@@ -55,6 +60,36 @@ class Team {
 
  private:
   static constexpr int SPINS = 2000;
+
+  // Returns the cores of a team that is to have all of them, or none: members that wait for each other again and again are often
+  // left on one core by the system, which sees that another is busy but not that its work is of less weight.
+  static std::vector<int> cores_for(int size) {
+    std::vector<int> cores;
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) != size) return cores;
+    for (int core = 0; core < CPU_SETSIZE; core++)
+      if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+#endif
+    return cores;
+  }
+
+  // Keeps the other members to one core each, none of them to that of the caller, who is free to move.
+  void leave_core_to_caller() {
+#if defined(__linux__)
+    int here = sched_getcpu();
+    if (here == caller_core_) return;
+    caller_core_ = here;
+    auto core = cores_.begin();
+    for (auto& thread : threads_) {
+      if (*core == here) core++;
+      cpu_set_t only;
+      CPU_ZERO(&only);
+      CPU_SET(*core++, &only);
+      pthread_setaffinity_np(thread.native_handle(), sizeof only, &only);
+    }
+#endif
+  }
 
   void serve(int number) {
     for (uint32_t seen = 0;;) {
@@ -91,6 +126,8 @@ class Team {
   }
 
   const int size_;
+  const std::vector<int> cores_;
+  int caller_core_ = -1;
   std::vector<std::thread> threads_;
   void (*call_)(const void*, Team&, int) = nullptr;
   const void* job_ = nullptr;
