@@ -41,7 +41,7 @@ class Figures:
 
 async def measure(effort: Effort) -> Outcomes:
     async with standing() as stand:
-        ours_mb, peer_mb = (server.resident_bytes() / 1e6 for server in (stand.proxied, stand.up))
+        ours_mb, peer_mb = (server.proportional_bytes() / 1e6 for server in (stand.proxied, stand.up))
         memory = Measured((ours_mb,), (peer_mb,), note="Ray's own processes included")
         doors = {"up": stand.up, **{name: door(stand) for name, door in DOORS.items()}}
         rounds = [
@@ -53,10 +53,10 @@ async def measure(effort: Effort) -> Outcomes:
 
 
 async def _round(server: Server, effort: Effort, number: int) -> Figures:
-    count = effort.pick(20, 6)
+    count = effort.pick(10, 4)
     one = await send(server, _bodies(server, count, number))
     before_s = server.cpu_s()
-    many = await send(server, _bodies(server, effort.pick(64, 32), 500 + number), at_once=AT_ONCE)
+    many = await send(server, _bodies(server, effort.pick(48, 32), 500 + number), at_once=AT_ONCE)
     num_answers = len(many.total_s)
     return Figures(
         ttft_ms=median(one.ttft_s) * 1000,

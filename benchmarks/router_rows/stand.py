@@ -43,6 +43,10 @@ class Server:
     def resident_bytes(self) -> int:
         return sum(_resident_bytes(pid) for pid in _family(self.pid))
 
+    def proportional_bytes(self) -> int:
+        """Return what the program and its processes keep resident, a page that several share counted once."""
+        return sum(_proportional_bytes(pid) for pid in _family(self.pid))
+
 
 @dataclass(frozen=True, slots=True)
 class Stand:
@@ -183,3 +187,8 @@ def _cpu_s(pid: int) -> float:
 
 def _resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _proportional_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))

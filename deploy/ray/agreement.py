@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from twostep.core.errors import ConfigError
 from twostep.deploy.ray.config import AppConfig, Name
 
-WAIT_LOOP_S = 0.5
-"""How often Serve looks whether a replica that is to stop still has calls; only then does the program hear of it."""
+LOOK_S = 1.0
+"""What a router's replica may take to ask Serve, and its router to read what was said."""
 LAST_STEPS_S = 5.0
 """What a program may take beside draining: to hear of it, and to end."""
 DRAIN_KEYS = {"prefill": "prefill.timers.drain_s", "decode": "decode.timers.drain_s", "router": "router.drain_s"}
@@ -26,8 +26,8 @@ def require_agreement(name: Name, terms: Terms, stop_s: float) -> None:
     """Raise ConfigError where Serve would kill a program before it has drained, or scale a pool by what it cannot see."""
     if terms.graceful_shutdown_timeout_s < stop_s:
         raise ConfigError(
-            f"deployments: {name}: graceful_shutdown_timeout_s is {terms.graceful_shutdown_timeout_s:g}, but the program may"
-            f" take {stop_s:g} s to drain: raise it, or lower args.{DRAIN_KEYS[name]}"
+            f"deployments: {name}: graceful_shutdown_timeout_s is {terms.graceful_shutdown_timeout_s:g}, but the replica may"
+            f" take {stop_s:g} s to leave and drain: raise it, or lower args.{DRAIN_KEYS[name]}"
         )
     if name != "router" and terms.policy and terms.policy != POLICY:
         raise ConfigError(
@@ -40,12 +40,25 @@ def require_agreement(name: Name, terms: Terms, stop_s: float) -> None:
         )
 
 
-def time_to_stop_s(config: AppConfig, name: Name) -> float:
-    """Return how long a program may take from Serve's wish until it is gone; see docs/stopping.md."""
+def leave_s(config: AppConfig) -> float:
+    """Return for how long a replica that is to stop goes on as before: until every router knows, and places nothing there.
+
+    A router that did not know would try a node that drains again and again, and use up a request's attempts.
+    """
+    return 2 * config.discovery_s + LOOK_S
+
+
+def time_to_drain_s(config: AppConfig, name: Name) -> float:
+    """Return how long a program may take from SIGTERM until it is gone; see docs/stopping.md."""
     if name == "router":
-        return WAIT_LOOP_S + config.router.drain_s + LAST_STEPS_S
+        return config.router.drain_s + LAST_STEPS_S
     timers = (config.prefill if name == "prefill" else config.decode).timers
-    return WAIT_LOOP_S + timers.drain_s + 2 * timers.call_s + LAST_STEPS_S
+    return timers.drain_s + 2 * timers.call_s + LAST_STEPS_S
+
+
+def time_to_stop_s(config: AppConfig, name: Name) -> float:
+    """Return the same, from Serve's wish on."""
+    return leave_s(config) + time_to_drain_s(config, name)
 
 
 def kill_after_s(config: AppConfig, name: Name) -> float:

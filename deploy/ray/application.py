@@ -4,7 +4,7 @@ from typing import Any
 
 from ray import serve
 
-from twostep.deploy.ray.agreement import WAIT_LOOP_S, kill_after_s
+from twostep.deploy.ray.agreement import kill_after_s, leave_s
 from twostep.deploy.ray.config import ROLES, AppConfig, Name, check_args
 from twostep.deploy.ray.node_replica import NodeReplica
 from twostep.deploy.ray.plan import has_door_of_its_own, plan_node, plan_router
@@ -35,7 +35,8 @@ def _options(config: AppConfig, name: Name) -> dict[str, Any]:
     """Return what Serve is told of a deployment where its file says nothing."""
     return {
         "name": name,
-        "graceful_shutdown_wait_loop_s": WAIT_LOOP_S,
+        # How often Serve looks whether the replica still has calls, and only then tells it: a pause before the first look.
+        "graceful_shutdown_wait_loop_s": leave_s(config),
         "graceful_shutdown_timeout_s": kill_after_s(config, name),
         "health_check_period_s": HEALTH_PERIOD_S,
         "max_constructor_retry_count": NUM_STARTS,

@@ -9,7 +9,6 @@ import httpx
 from twostep.autoscaler.metrics_text import read_node
 from twostep.autoscaler.seen import NodeCounters
 from twostep.core.errors import NodeUnavailable
-from twostep.deploy.ray.agreement import WAIT_LOOP_S
 from twostep.deploy.ray.hosted import HostedProgram
 from twostep.deploy.ray.load import load_of
 from twostep.deploy.ray.plan import NodePlan
@@ -63,7 +62,7 @@ class NodeReplica:
 
     async def __del__(self) -> None:
         """Called by Serve when the replica is to stop and routers no longer find it: let the node drain."""
-        await self._program.stop(within_s=self._plan.stop_s - WAIT_LOOP_S)
+        await self._program.stop(within_s=self._plan.drain_s)
         await self._http.aclose()
 
     async def _until_ready(self) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from twostep.deploy.ray.agreement import time_to_stop_s
+from twostep.deploy.ray.agreement import time_to_drain_s, time_to_stop_s
 from twostep.deploy.ray.config import AppConfig, Role, TargetsConfig, Values
 
 NODE_WAIT_S = 60.0
@@ -18,7 +18,9 @@ class NodePlan:
     values: Values
     targets: TargetsConfig
     stop_s: float
-    """How long the program may take from Serve's wish to stop until it is gone."""
+    """How long the replica may take from Serve's wish to stop until it is gone."""
+    drain_s: float
+    """How much of that is its program's, from SIGTERM on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class RouterPlan:
     reply_s: float
     """The longest that a reply may be silent."""
     stop_s: float
+    drain_s: float
 
 
 def plan_node(role: Role, config: AppConfig, values: Values) -> NodePlan:
@@ -37,14 +40,15 @@ def plan_node(role: Role, config: AppConfig, values: Values) -> NodePlan:
     section = values.get(role, {})
     engine = {**values.get("engine", {}), **section.get("engine", {})}
     told = {"model": config.model, **section, "engine": engine}
-    return NodePlan(role, told, config.targets, time_to_stop_s(config, role))
+    return NodePlan(role, told, config.targets, time_to_stop_s(config, role), time_to_drain_s(config, role))
 
 
 def plan_router(config: AppConfig, values: Values) -> RouterPlan:
     """The router's own doors take any port, and are open to this machine alone, unless they are given."""
     told = {"model": config.model, "port": ANY_PORT, "node_wait_s": NODE_WAIT_S, **values.get("router", {})}
     reply_s = config.router.request_timeout_s + config.router.keep_alive_s
-    return RouterPlan(told, config.discovery_s, reply_s, time_to_stop_s(config, "router"))
+    times_s = time_to_stop_s(config, "router"), time_to_drain_s(config, "router")
+    return RouterPlan(told, config.discovery_s, reply_s, *times_s)
 
 
 def has_door_of_its_own(values: Values) -> bool:

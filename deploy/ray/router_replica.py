@@ -13,7 +13,6 @@ from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
 from twostep.core.errors import NodeUnavailable
-from twostep.deploy.ray.agreement import WAIT_LOOP_S
 from twostep.deploy.ray.forwarding import Forwarding
 from twostep.deploy.ray.hosted import HostedProgram
 from twostep.deploy.ray.nodes_file import Member, NodesFile
@@ -62,7 +61,7 @@ class RouterReplica:
 
     async def __del__(self) -> None:
         """Called by Serve once the requests that came through it have ended: let the router's own doors drain."""
-        await self._program.stop(within_s=self._plan.stop_s - WAIT_LOOP_S)
+        await self._program.stop(within_s=self._plan.drain_s)
         self._keeping.cancel()
         await self._forwarding.close()
         await self._http.aclose()

@@ -44,13 +44,13 @@ def test_nodes_get_their_own_section_over_what_is_short_for_it() -> None:
     config = check_args(values)
     prefill = {"model": "fake", "engine": {"dtype": "float32", "kv_bytes": 1 << 20}}
     decode = {"model": "fake", "engine": {"dtype": "float32", "kv_bytes": 2 << 20}}
-    assert plan_node("prefill", config, values) == NodePlan("prefill", prefill, TargetsConfig(), 135.5)
-    assert plan_node("decode", config, values) == NodePlan("decode", decode, TargetsConfig(), 135.5)
+    assert plan_node("prefill", config, values) == NodePlan("prefill", prefill, TargetsConfig(), 137.0, 135.0)
+    assert plan_node("decode", config, values) == NodePlan("decode", decode, TargetsConfig(), 137.0, 135.0)
 
 
 def test_a_router_takes_any_port_and_waits_for_nodes_unless_it_is_told_otherwise() -> None:
     assert plan_router(AppConfig(model="fake"), {}) == RouterPlan(
-        {"model": "fake", "port": 0, "node_wait_s": 60.0}, discovery_s=0.5, reply_s=615.0, stop_s=35.5
+        {"model": "fake", "port": 0, "node_wait_s": 60.0}, discovery_s=0.5, reply_s=615.0, stop_s=37.0, drain_s=35.0
     )
     told = {"router": {"port": 8001, "node_wait_s": 5}}
     assert plan_router(check_args(told), told).values == {"model": "smollm2", "port": 8001, "node_wait_s": 5}
@@ -65,11 +65,11 @@ def test_serve_kills_nobody_by_default_before_it_must_have_ended() -> None:
         {"prefill": {"timers": {"drain_s": 10, "call_s": 1}}, "router": {"drain_s": 5, "request_timeout_s": 100}}
     )
     assert {name: kill_after_s(config, name) for name in ("prefill", "decode", "router")} == {  # type: ignore[arg-type]
-        "prefill": 17.5,
-        "decode": 135.5,
-        "router": 110.5,
+        "prefill": 19.0,
+        "decode": 137.0,
+        "router": 112.0,
     }
-    assert time_to_stop_s(config, "router") == 10.5
+    assert time_to_stop_s(config, "router") == 12.0
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_serve_kills_nobody_by_default_before_it_must_have_ended() -> None:
     [
         (
             Terms(20),
-            "deployments: decode: graceful_shutdown_timeout_s is 20, but the program may take 135.5 s to drain: raise it, or"
-            " lower args.decode.timers.drain_s",
+            "deployments: decode: graceful_shutdown_timeout_s is 20, but the replica may take 137 s to leave and drain:"
+            " raise it, or lower args.decode.timers.drain_s",
         ),
         (
             Terms(200, SERVES_OWN),
@@ -93,10 +93,10 @@ def test_serve_kills_nobody_by_default_before_it_must_have_ended() -> None:
 )
 def test_a_deployment_whose_nodes_could_not_drain_or_be_scaled_is_refused(terms: Terms, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        require_agreement("decode", terms, 135.5)
+        require_agreement("decode", terms, 137)
     assert str(refused.value) == message
 
 
 def test_a_deployment_that_gives_its_nodes_time_is_accepted() -> None:
-    require_agreement("decode", Terms(135.5, POLICY), 135.5)
+    require_agreement("decode", Terms(137, POLICY), 137)
     require_agreement("router", Terms(35.5, SERVES_OWN), 35.5)

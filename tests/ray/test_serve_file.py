@@ -41,10 +41,10 @@ def file_with(args: dict[str, Any] | None = None, **deployment: Any) -> dict[str
         ({"http_options": {"prot": 1}, "applications": []}, "unknown key http_options.prot (value 1), known here: host, port"),
         (file_with(num_replicas=-1), "applications.0.deployments.0.num_replicas."),
         (file_with(name="decoder"), "deployments: unknown name decoder, known here: prefill, decode, router"),
-        (file_with(graceful_shutdown_timeout_s=20), "deployments: decode: graceful_shutdown_timeout_s is 20, but the program"),
+        (file_with(graceful_shutdown_timeout_s=20), "deployments: decode: graceful_shutdown_timeout_s is 20, but the replica"),
         (
             file_with({"decode": {"timers": {"drain_s": 500}}}, graceful_shutdown_timeout_s=200),
-            "deployments: decode: graceful_shutdown_timeout_s is 200, but the program may take 515.5 s to drain",
+            "deployments: decode: graceful_shutdown_timeout_s is 200, but the replica may take 517 s to leave and drain",
         ),
         (
             file_with(autoscaling_config={"max_replicas": 2}),
@@ -120,5 +120,5 @@ def test_the_manifests_pods_are_what_kubernetes_takes_and_have_time_to_drain() -
     (worker,) = cluster["workerGroupSpecs"]
     assert set(worker) == {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
     assert worker["minReplicas"] <= worker["replicas"] <= worker["maxReplicas"]
-    # The longest is a decode node's: its drain_s, twice its call_s, and some steps.
-    assert worker["template"]["spec"]["terminationGracePeriodSeconds"] >= 135.5
+    # The longest is a decode node's: until all routers know, its drain_s, twice its call_s, and some steps.
+    assert worker["template"]["spec"]["terminationGracePeriodSeconds"] >= 137

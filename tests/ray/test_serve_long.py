@@ -3,15 +3,22 @@
 import os
 from collections.abc import Iterator
 
+import grpc
 import httpx
 import pytest
+from ray.util import placement_group_table
 
 from twostep.deploy.ray.agreement import POLICY
+from twostep.proto import serving_pb2
+from twostep.proto.serving_pb2_grpc import ServingStub
+from twostep.tests.chaos.questions import Question
+from twostep.tests.chaos.streams import Stream
 from twostep.tests.chaos.waiting import until
 from twostep.tests.ray.serving import (
     ARGS,
     deploy,
     failed,
+    free_port,
     node_pids,
     proven,
     ray_and_serve,
@@ -79,10 +86,35 @@ async def test_a_pool_follows_the_load_of_its_nodes_up_and_down_and_loses_nothin
         assert [stream for stream in streams if not stream.is_right] == []
 
 
+async def test_the_routers_own_doors_answer_too_and_a_node_may_have_bundles_of_a_placement_group(url: str) -> None:
+    http_port, grpc_port = free_port(), free_port()
+    bundles = {
+        "num_replicas": 1,
+        "ray_actor_options": {"num_cpus": 0.1},
+        "placement_group_bundles": [{"CPU": 0.1}, {"CPU": 0.1}],
+        "placement_group_strategy": "STRICT_PACK",
+    }
+    deploy({**ARGS, "router": {**ARGS["router"], "port": http_port, "grpc_port": grpc_port}}, prefill=bundles, decode=1)
+    await running(prefill=1, decode=1, router=1)
+    async with client(f"http://127.0.0.1:{http_port}") as http, grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+        await proven(http, 1)
+        stream = Stream(Question(3))
+        await stream.listen(http)
+        assert stream.is_right
+        request = serving_pb2.GenerateRequest(text="The capital of France is", stop=serving_pb2.StopRules(max_tokens=5))
+        replies = [reply async for reply in ServingStub(channel).Generate(request, timeout=STREAM_S)]
+    assert replies[-1].finished.usage.completion_tokens == 5
+    groups = [group["bundles"] for group in placement_group_table().values() if group["state"] == "CREATED"]
+    assert [list(bundles.values()) for bundles in groups] == [[{"CPU": 0.1}, {"CPU": 0.1}]]
+
+
 async def test_a_replica_that_serve_would_kill_before_it_has_drained_does_not_start(url: str) -> None:
     deploy({**ARGS, "prefill": {**ARGS["prefill"], "max_queued": 99}}, prefill={"graceful_shutdown_timeout_s": 20}, decode=1)
     told = await failed()
-    assert "deployments: prefill: graceful_shutdown_timeout_s is 20, but the program may take 29.5 s to drain: raise it" in told
+    assert (
+        "deployments: prefill: graceful_shutdown_timeout_s is 20, but the replica may take 31 s to leave and drain: raise it"
+        in told
+    )
 
 
 async def test_a_wrong_key_ends_the_deployment_in_one_line(url: str) -> None:
