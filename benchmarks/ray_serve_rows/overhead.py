@@ -53,10 +53,10 @@ async def measure(effort: Effort) -> Outcomes:
 
 
 async def _round(server: Server, effort: Effort, number: int) -> Figures:
-    count = effort.pick(10, 4)
+    count = effort.pick(8, 4)
     one = await send(server, _bodies(server, count, number))
     before_s = server.cpu_s()
-    many = await send(server, _bodies(server, effort.pick(48, 32), 500 + number), at_once=AT_ONCE)
+    many = await send(server, _bodies(server, effort.pick(32, 16), 500 + number), at_once=AT_ONCE)
     num_answers = len(many.total_s)
     return Figures(
         ttft_ms=median(one.ttft_s) * 1000,
