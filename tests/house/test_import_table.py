@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -153,7 +152,7 @@ def test_the_wheel_the_type_checker_and_the_linter_know_every_room() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("folder", [name for name in SHIPPED if name != "deploy/ray" or find_spec("ray")])
+@pytest.mark.parametrize("folder", SHIPPED)
 def test_a_fresh_interpreter_loads_no_torch_until_a_model_is_run(folder: str) -> None:
     here = [path for path in FILES if path.is_relative_to(folder) and path.stem != "__main__"]
     paths = [path for path in here if "torch" not in packages(path) and not path.as_posix().startswith(LOADS_TORCH)]
