@@ -2,7 +2,8 @@
 
 There are a few ways to look ahead: a level that follows what is seen more or less quickly (exponential smoothing), a level
 with a trend (Holt 1957), the highest level of the last while. Each is tried on what has been seen: how much would have had to
-be added, or by how much to be multiplied, so that `caution` of all that arrived had found enough? The cheapest one is taken.
+be added, or by how much to be multiplied, so that `caution` of all that arrived had found enough? The cheapest one is taken,
+but no more than a load can have grown to by then.
 """
 
 import bisect
@@ -13,6 +14,8 @@ from itertools import pairwise
 
 TREND_LASTS_S = 300.0
 """A trend is taken to go on for so long, and no longer."""
+DOUBLES_S = 800.0
+"""A load is taken to grow by no more than the highest that was seen in so long; found by simulation."""
 FEW = 8
 LEVEL_S = 30.0
 
@@ -40,7 +43,9 @@ def forecast(points: Sequence[Point], horizon_s: float, *, caution: float) -> Fo
     if len(pairs) < FEW:
         return Forecast(level, max(level, *(point.value for point in points)))
     tried = [_tried(way(points, horizon_s), points, pairs, caution) for way in WAYS]
-    return Forecast(level, min(one for both in tried for one in both)[1])
+    _, cheapest = min(one for both in tried for one in both)
+    most = (1 + horizon_s / DOUBLES_S) * max(point.value for point in points)
+    return Forecast(level, min(cheapest, most))
 
 
 def _tried(

@@ -45,6 +45,11 @@ def test_for_what_comes_in_bursts_their_height_is_kept_ready_and_more_caution_ke
     assert forecast(noisy, 60.0, caution=0.6).enough < forecast(noisy, 60.0, caution=0.95).enough <= 21.0
 
 
+def test_nothing_is_expected_to_outgrow_its_highest_by_more_than_the_time_allows() -> None:
+    doubling = points(*(2.0 ** (index / 10) for index in range(60)))
+    assert forecast(doubling, 300.0, caution=0.9).enough == doubling[-1].value * (1 + 300 / 800)
+
+
 def test_of_a_few_points_the_highest_counts() -> None:
     assert forecast(points(1.0, 9.0, 2.0), 60.0, caution=0.5).enough == 9.0
     assert forecast([], 60.0, caution=0.5).enough == 0.0
