@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("torch", "numpy", "grpcio", "nixl-cu12", "nixl-cu13")
+PACKAGES = ("torch", "numpy", "grpcio", "nixl-cu12", "nixl-cu13", "ucxx-cu12", "libucx-cu12")
 
 
 def describe_machine() -> Mapping[str, str]:

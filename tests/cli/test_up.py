@@ -141,17 +141,6 @@ def test_kv_can_cross_over_ucx(tmp_path: Path) -> None:
         assert cluster.ended() == (0, "")
 
 
-@needs_ucx
-def test_ucx_without_the_named_device_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UCX_NET_DEVICES", "nosuch0")
-    with up(tmp_path, *FAKE, "--transport", "ucx") as cluster:
-        assert cluster.line == ""
-        code, complaint = cluster.ended()
-    assert code == 2
-    assert "UCX_NET_DEVICES=nosuch0: UCX sees no such device here, but lo" in complaint
-    assert complaint.count("\n") == 1
-
-
 def test_a_missing_nixl_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("nixl", "nixl_cu12", "nixl_cu13"):
         (tmp_path / "hidden" / package).mkdir(parents=True)
