@@ -19,6 +19,7 @@ from twostep.cli.main import main
 from twostep.core.errors import TransferFailed
 from twostep.core.ids import Incarnation, NodeId, NodeRef
 from twostep.tests.certificates import YESTERDAY, Authority
+from twostep.tests.kv_transfer.needs_ucx import needs_ucx
 from twostep.tests.router.cluster import cluster
 
 
@@ -81,6 +82,19 @@ def test_this_machine_moves_bytes() -> None:
     [transport] = [finding for finding in check_machine() if finding.subject == "transport"]
     assert transport.is_well
     assert "GB/s" in transport.says
+
+
+@needs_ucx
+@pytest.mark.parametrize("told_by", ["option", "file"])
+async def test_the_transport_that_is_meant_is_looked_at(
+    told_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
+    file = tmp_path / "node.yaml"
+    file.write_text("transport: ucx")
+    await doctor(*{"option": ("--transport", "ucx"), "file": ("--config", str(file))}[told_by])
+    assert "ok    transport: ucx moves " in (said := capsys.readouterr().out)
+    assert "within this machine over tcp (UCX_NET_DEVICES=lo)" in said
 
 
 def test_a_transport_that_moves_nothing_and_small_limits_come_with_advice(
