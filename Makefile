@@ -75,11 +75,11 @@ model: $(INSTALLED)
 
 # pip's own settings (PIP_* and its configuration files) decide where packages come from.
 # The build backend is installed first, pinned, so that no unpinned copy of it is fetched to build this package.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt constraints-ucx.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "twostep needs Python 3.11 or later, $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --constraint constraints.txt hatchling
-	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[node,dev]'
+	$(BIN)/python -m pip install --constraint constraints.txt --constraint constraints-ucx.txt --no-build-isolation --editable '.[node,dev,ucx]'
 	@touch $@
 
 # mypy sees each folder as a module of twostep through this link.

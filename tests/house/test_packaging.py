@@ -14,6 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from twostep.tests.kv_transfer.needs_ucx import needs_ucx
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
@@ -39,8 +41,8 @@ def applies(needed: Requirement, extras: set[str]) -> bool:
     return needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras or {""})
 
 
-def pinned() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+def pinned(file: str = "constraints.txt") -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
     pairs = (line.split("==") for line in lines if not line.startswith("#"))
     return {canonicalize_name(name): version for name, version in pairs}
 
@@ -53,8 +55,15 @@ def test_every_package_that_node_and_dev_install_is_pinned_to_what_is_installed(
     assert pinned().keys() == installed.keys()
 
 
-def test_every_pin_is_exact_and_without_a_local_version() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+@needs_ucx
+def test_every_package_that_ucx_adds_is_pinned_beside_them() -> None:
+    added = closure(PROJECT["optional-dependencies"]["ucx"])
+    assert {name: found.version for name, found in added.items() if name not in pinned()} == pinned("constraints-ucx.txt")
+
+
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-ucx.txt"])
+def test_every_pin_is_exact_and_without_a_local_version(file: str) -> None:
+    lines = (ROOT / file).read_text().splitlines()
     assert [line for line in lines if not re.fullmatch(r"#.*|[\w.-]+==[\w.]+", line)] == []
 
 
