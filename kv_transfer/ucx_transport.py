@@ -24,7 +24,6 @@ from twostep.kv_transfer.ucx_arrivals import Arrivals
 from twostep.kv_transfer.ucx_environment import what_narrows_ucx
 from twostep.kv_transfer.ucx_letters import (
     ANSWER,
-    LETTER,
     NUM_NUMBERS,
     OFFER,
     SESSION_BITS,
@@ -71,10 +70,17 @@ class _Link:
         return name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _InFlight:
     link: _Link
     name: WriteName
+    told: WriteState = WriteState.PENDING
+
+    @property
+    def state(self) -> WriteState:
+        if self.told is WriteState.PENDING and not self.link.endpoint.is_alive:
+            return WriteState.FAILED
+        return self.told
 
 
 class UcxTransport:
@@ -95,9 +101,7 @@ class UcxTransport:
         self._unit_bytes = 0
         self._links: dict[NodeRef, _Link] = {}
         self._in_flight: dict[Write, _InFlight] = {}
-        self._not_posted: set[Write] = set()
-        self._awaited: dict[WriteName, Write] = {}
-        self._answers: dict[Write, bool] = {}
+        self._awaited: dict[WriteName, _InFlight] = {}
         self._numbers = itertools.count()
 
     @property
@@ -157,9 +161,11 @@ class UcxTransport:
     def poll(self, write: Write) -> WriteState:
         with self._lock:
             self._turn()
-            state = self._state(write)
+            entry = self._in_flight[write]
+            state = entry.state
             if state is not WriteState.PENDING:
-                self._end(write)
+                del self._in_flight[write]
+                del self._awaited[entry.name]
             return state
 
     def forget(self, peer: NodeRef) -> None:
@@ -181,14 +187,13 @@ class UcxTransport:
     def _turn(self) -> None:
         """Let UCX go on for a while. Letters are read after every step: what an offer announces has a place when it comes."""
         for _ in range(MAX_STEPS):
-            went_on = self._sending.progress() | self._receiving.progress()
-            for letter in self._receiving.letters(LETTER):
+            if not self._sending.progress() | self._receiving.progress():
+                return
+            for letter in self._receiving.letters():
                 if letter.tag == ANSWER:
                     self._hear(letter.content)
                 elif self._arrivals:
                     self._arrivals.take(letter.content)
-            if not went_on:
-                return
 
     def _hear(self, letter: bytes) -> None:
         try:
@@ -196,9 +201,9 @@ class UcxTransport:
         except ValueError as cause:
             logger.warning("an answer was ignored", extra={"reason": str(cause)})
             return
-        write = self._awaited.get(answer.name)
-        if write is not None:
-            self._answers[write] = answer.has_landed
+        entry = self._awaited.get(answer.name)
+        if entry is not None:
+            entry.told = WriteState.DONE if answer.has_landed else WriteState.FAILED
 
     def _connected(self, peer: NodeRef) -> _Link:
         link = self._links.get(peer)
@@ -224,31 +229,15 @@ class UcxTransport:
         runs = tuple(piece.run for piece in pieces)
         write, name = Write(peer, next(self._numbers)), link.next_name(sum(map(num_messages, runs)))
         offer = encode_offer(Offer(name, link.door.token, self._receiving.address(), note, runs))
-        self._in_flight[write] = _InFlight(link, name)
-        self._awaited[name] = write
+        self._in_flight[write] = self._awaited[name] = entry = _InFlight(link, name)
         try:
             link.endpoint.send(np.frombuffer(offer, np.uint8), OFFER)
             for index, content in enumerate(itertools.chain.from_iterable(messages_of(piece.content) for piece in pieces)):
                 link.endpoint.send(content, name.tag(index))
         except UcxFailure as cause:
             logger.warning("write could not be posted", extra={"peer": str(peer), "reason": str(cause)})
-            self._not_posted.add(write)
+            entry.told = WriteState.FAILED
         return write
-
-    def _state(self, write: Write) -> WriteState:
-        entry = self._in_flight[write]
-        if self._links.get(write.peer) is not entry.link or write in self._not_posted:
-            return WriteState.FAILED
-        answer = self._answers.get(write)
-        if answer is not None:
-            return WriteState.DONE if answer else WriteState.FAILED
-        return WriteState.PENDING if entry.link.endpoint.is_alive else WriteState.FAILED
-
-    def _end(self, write: Write) -> None:
-        entry = self._in_flight.pop(write)
-        del self._awaited[entry.name]
-        self._not_posted.discard(write)
-        self._answers.pop(write, None)
 
 
 def _on_host(region: MemoryRegion) -> Bytes:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from twostep.core.errors import ConfigError
 from twostep.kv_transfer.transport import WriteState
 from twostep.kv_transfer.ucx_environment import keep_tcp, keep_ucx_quiet, network_devices, require_named_device
-from twostep.kv_transfer.ucx_letters import MESSAGE_BYTES
+from twostep.kv_transfer.ucx_letters import LETTER, MESSAGE_BYTES
 
 Bytes = NDArray[np.uint8]
 ONE_SEGMENT = "256k"
@@ -30,7 +30,6 @@ ALWAYS = {"RNDV_THRESH": "inf"}
 """No rendezvous: to end a connection in the middle of one crashes UCX (1.21), and a receive that has begun cannot be given up.
 What fits into one segment is there or not."""
 SAME_MACHINE = frozenset({"self", "sysv", "posix", "cma", "xpmem", "knem"})
-ALL_TAGS = 0
 MAX_LETTER_BYTES = 1 << 20
 _never_freed: list["Request"] = []
 """What UCX may still be writing to when a worker has ended: letters in whose middle a peer has stopped. Few and small."""
@@ -126,6 +125,7 @@ class UcxWorker:
         self._received: deque[Request] = deque()
         self._reading: list[tuple[int, Request]] = []
         self._nowhere = np.zeros(1, np.uint8)
+        self._letter, self._anything = self._ucxx.marked(LETTER), self._ucxx.marked(0)
 
     @property
     def errors(self) -> type[Exception]:
@@ -158,9 +158,9 @@ class UcxWorker:
         """Let UCX take one step; return whether it had one to take."""
         return bool(self._worker.progress_once())
 
-    def letters(self, mark: int) -> list[Letter]:
-        """Return the messages that have come whose tag has the bit `mark`."""
-        while (found := self._probe(mark)).matched:
+    def letters(self) -> list[Letter]:
+        """Return the letters that have come."""
+        while (found := self._probe(self._letter)).matched:
             fits = found.length <= MAX_LETTER_BYTES
             content = np.empty(found.length, np.uint8) if fits else self._nowhere
             self._reading.append((found.sender_tag, self._take(found, content)))
@@ -180,7 +180,7 @@ class UcxWorker:
         self._endpoints.clear()
         self._received.clear()
         self._worker.progress()
-        while (left := self._probe(ALL_TAGS)).matched:
+        while (left := self._probe(self._anything)).matched:
             self._received.append(self._take(left, self._nowhere))
             self._worker.progress()
         _never_freed.extend(request for _, request in self._reading if not request.is_over)
@@ -192,8 +192,16 @@ class UcxWorker:
     def _take(self, found: Any, memory: Bytes) -> Request:
         return Request(self._worker.tag_recv_with_handle(self._ucxx.array(memory), found), memory)
 
-    def _probe(self, mark: int) -> Any:
-        return self._worker.tag_probe(self._ucxx.api.UCXXTag(mark), self._ucxx.api.UCXXTagMask(mark), True)
+    def _probe(self, marked: "_Marked") -> Any:
+        return self._worker.tag_probe(marked.tag, marked.mask, True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """Matches every tag that has the bits of `tag`."""
+
+    tag: Any
+    mask: Any
 
 
 class _Ucxx:
@@ -210,6 +218,9 @@ class _Ucxx:
         except (ImportError, OSError) as cause:
             raise ConfigError(f"UCX (ucxx) is installed but cannot be loaded: {cause}") from cause
         self.errors: type[Exception] = self.api.UCXError
+
+    def marked(self, bits: int) -> _Marked:
+        return _Marked(self.api.UCXXTag(bits), self.api.UCXXTagMask(bits))
 
     @contextmanager
     def failures(self) -> Iterator[None]:
