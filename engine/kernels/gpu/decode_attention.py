@@ -45,17 +45,19 @@ def _attend_split(
     split = tl.program_id(2)
     end = tl.load(num_keys + sequence)
     begin, share, used = _shares(end, window, TILE, SPLITS, WINDOWED)
-    if split >= used:
-        return
-    start = begin // TILE * TILE + split * share
-    stop = tl.minimum(start + share, end)
-
     group: tl.constexpr = HEADS // KV_HEADS
     rows = tl.arange(0, ROWS)
     heads = kv_head * group + rows
     dims = tl.arange(0, WIDTH)
     inside = dims < DIM
     mask = (rows < group)[:, None] & inside[None, :]
+    target = out + (sequence * HEADS + heads[:, None]) * DIM + dims[None, :]
+    if split >= used:
+        if SPLITS == 1:
+            tl.store(target, tl.zeros([ROWS, WIDTH], out.dtype.element_ty), mask=mask)
+        return
+    start = begin // TILE * TILE + split * share
+    stop = tl.minimum(start + share, end)
     asked = operand(tl.load(query + sequence * query_stride + heads[:, None] * DIM + dims[None, :], mask=mask, other=0.0))
 
     highest = tl.full([ROWS], float("-inf"), tl.float32)
@@ -84,7 +86,6 @@ def _attend_split(
 
     mixed = mixed / total[:, None]
     if used == 1:
-        target = out + (sequence * HEADS + heads[:, None]) * DIM + dims[None, :]
         tl.store(target, rounded(mixed, out.dtype.element_ty), mask=mask)
     else:
         place = (sequence * SPLITS + split) * HEADS + heads
@@ -145,10 +146,11 @@ def attend_decodes(
         PRECISION="ieee" if query.dtype.itemsize == 4 else "tf32",
         num_warps=launch.num_warps, num_stages=launch.num_stages,
     )  # fmt: skip
-    _join_splits[(num_sequences, num_heads)](
-        num_keys, out, scratch.partial, scratch.weights, window or 0,
-        HEADS=num_heads, DIM=dim, WIDTH=width, TILE=launch.tile, SPLITS=splits, WINDOWED=is_windowed, num_warps=4,
-    )  # fmt: skip
+    if splits > 1:
+        _join_splits[(num_sequences, num_heads)](
+            num_keys, out, scratch.partial, scratch.weights, window or 0,
+            HEADS=num_heads, DIM=dim, WIDTH=width, TILE=launch.tile, SPLITS=splits, WINDOWED=is_windowed, num_warps=4,
+        )  # fmt: skip
 
 
 def decode_scratch(max_sequences: int, num_heads: int, num_kv_heads: int, dim: int, device: torch.device) -> DecodeScratch:

@@ -17,6 +17,8 @@ from twostep.engine.kernels.kernel_set import SampleScratch
 
 LARGEST = tl.constexpr(3.4028234663852886e38)
 NO_TOKEN = tl.constexpr(0x7FFFFFFF)
+DIGITS = tl.constexpr(1 << 11)
+STAGES = tl.constexpr(4)
 
 
 @triton.jit
@@ -90,25 +92,26 @@ def _scaled_tile(logits, first, top, temperature, vocab_size, TILE: tl.constexpr
 def _mass_of_largest(logits, count, top, temperature, vocab_size, TILE: tl.constexpr):
     """Return the sum of unnormalised probabilities of the `count` largest scaled logits and of those equal to the last.
 
-    Scaled logits are not above zero, so that their bits without the sign order them: the last one's are found digit by digit.
+    Scaled logits are not above zero, so that their bits without the sign order them: the last one's are found by digits of 11
+    bits, of which each shares one with the digit before it.
     """
     prefix = tl.zeros([1], tl.uint32)
     known = tl.zeros([1], tl.uint32)
     left = count
-    for digit in tl.static_range(4):
-        bins = tl.zeros([256], tl.int32)
-        for first in tl.range(0, vocab_size, TILE):
+    for shift in tl.static_range(20, -1, -10):
+        bins = tl.zeros([DIGITS], tl.int32)
+        for first in tl.range(0, vocab_size, TILE, num_stages=STAGES):
             scaled, tokens = _scaled_tile(logits, first, top, temperature, vocab_size, TILE)
             size = tl.abs(scaled).to(tl.uint32, bitcast=True)
             counted = (tokens < vocab_size) & (((size ^ prefix) & known) == 0)
-            bins += tl.histogram(((size >> (24 - 8 * digit)) & 255).to(tl.int32), 256, mask=counted)
+            bins += tl.histogram(((size >> shift) & (DIGITS - 1)).to(tl.int32), DIGITS, mask=counted)
         sums = tl.cumsum(bins, axis=0)
         found = tl.sum((sums < left).to(tl.int32), axis=0)
-        left -= tl.sum(tl.where(tl.arange(0, 256) < found, bins, 0), axis=0)
-        prefix |= found.to(tl.uint32) << (24 - 8 * digit)
-        known |= tl.full([1], 255, tl.uint32) << (24 - 8 * digit)
+        left -= tl.sum(tl.where(tl.arange(0, DIGITS) < found, bins, 0), axis=0)
+        prefix |= found.to(tl.uint32) << shift
+        known |= tl.full([1], DIGITS - 1, tl.uint32) << shift
     mass = tl.zeros([TILE], tl.float32)
-    for first in tl.range(0, vocab_size, TILE):
+    for first in tl.range(0, vocab_size, TILE, num_stages=STAGES):
         scaled, _ = _scaled_tile(logits, first, top, temperature, vocab_size, TILE)
         mass += tl.where(tl.abs(scaled).to(tl.uint32, bitcast=True) <= prefix, tl.exp(scaled), 0.0)
     return tl.sum(mass, axis=0)
@@ -155,7 +158,7 @@ def _decide(
         mass_above = tl.zeros([TILE], tl.float32)
         next_noisy = top * 0.0 - LARGEST
         next_token = token
-        for first in tl.range(0, vocab_size, TILE):
+        for first in tl.range(0, vocab_size, TILE, num_stages=STAGES):
             scaled, tokens = _scaled_tile(line, first, top, temperature, vocab_size, TILE)
             is_above = scaled > own
             if tl.max(is_above.to(tl.int32), axis=0) > 0:

@@ -59,17 +59,16 @@ def test_tokens_are_those_of_the_sampler_under_every_filter(
 
 @settings(max_examples=15)
 @given(
-    st.integers(0, (1 << 64) - 1),
-    st.integers(0, 1 << 20),
-    st.floats(0.1, 3),
-    st.integers(0, 130),
-    st.floats(0, 1),
-    st.sampled_from([0.0, 0.01, 0.2]),
+    seed=st.integers(0, (1 << 64) - 1),
+    index=st.integers(0, 1 << 20),
+    temperature=st.floats(0.1, 3),
+    top_k=st.integers(0, 130),
+    top_p=st.floats(0, 1),
+    min_p=st.sampled_from([0.0, 0.01, 0.2]),
 )
 def test_tokens_are_those_of_the_sampler_whatever_is_asked(
-    seed: int, index: int, temperature: float, top_k: int, top_p: float, min_p: float
+    device: torch.device, seed: int, index: int, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
-    device = torch.device("cpu")
     draws: list[Draw | None] = [draw(index, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)]
     logits = noise(1, 128, seed=index)
     assert drawn(TritonKernels(), logits, draws, device) == sample(logits, draws).tolist()
