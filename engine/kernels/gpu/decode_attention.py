@@ -129,12 +129,14 @@ def attend_decodes(
     score: Score,
     window: int | None,
 ) -> None:
-    """See `KernelSet.attend_decodes`."""
+    """See `KernelSet.attend_decodes`. Raises ValueError when the scratch was made for fewer sequences."""
     num_sequences, num_heads, dim = query.shape
     _, num_kv_heads, block_tokens, _, _ = pool.shape
     width = triton.next_power_of_2(dim)
     launch = launch_of(query.device, "decode", f"{query.dtype}-{width}".removeprefix("torch."))
     splits = num_splits(launch, num_sequences, num_kv_heads)
+    if len(scratch.partial) < num_sequences * splits:
+        raise ValueError(f"scratch of {len(scratch.partial)} places: {num_sequences} sequences in {splits} splits need more")
     scale, bend = binary_scales(score, dim)
     is_windowed = window is not None
     _attend_split[(num_sequences, num_kv_heads, splits)](

@@ -176,10 +176,12 @@ def _decide(
 
 
 def sample(logits: Tensor, rows: DrawRows, tokens: Tensor, scratch: SampleScratch) -> None:
-    """See `KernelSet.sample`."""
+    """See `KernelSet.sample`. Raises ValueError when the scratch was made for fewer rows or another vocabulary."""
     num_rows, vocab_size = logits.shape
     launch, deciding = launch_of(logits.device, "propose", "any"), launch_of(logits.device, "decide", "any")
     num_parts = triton.cdiv(vocab_size, launch.tile)
+    if len(scratch.peaks) < num_rows or scratch.peaks.shape[1] != num_parts:
+        raise ValueError(f"scratch of {tuple(scratch.peaks.shape)}: {num_rows} rows of {num_parts} parts need another")
     all_parts = triton.next_power_of_2(num_parts)
     sizes = {"PARTS": num_parts, "TILE": launch.tile, "num_warps": launch.num_warps}
     stride = logits.stride(0)

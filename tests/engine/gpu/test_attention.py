@@ -66,6 +66,16 @@ def test_a_batch_is_split_until_it_fills_the_device() -> None:
     assert [num_splits(launch, count, 8) for count in (1, 2, 16, 64, 256)] == [64, 64, 16, 4, 1]
 
 
+def test_a_scratch_made_for_fewer_sequences_is_refused(device: torch.device) -> None:
+    here = scene(Heads(2, 2, 64), [5, 5, 5], block_tokens=32, dtype=torch.float32, device=device)
+    kernels = TritonKernels()
+    scratch = kernels.decode_scratch(1, 2, 2, 64, device)
+    query, out = here.query(3000), here.out(3000)
+    tables, num_keys = here.tables[:1].expand(3000, -1).contiguous(), here.num_keys[:1].expand(3000).contiguous()
+    with pytest.raises(ValueError, match=r"^scratch of \d+ places: 3000 sequences in \d+ splits need more$"):
+        kernels.attend_decodes(query, here.pool, tables, num_keys, out, scratch, score=PLAIN, window=None)
+
+
 @pytest.mark.parametrize(("heads", "dtype"), SHAPES)
 def test_chunks_attend_as_their_twin(heads: Heads, dtype: torch.dtype, device: torch.device) -> None:
     here = scene(heads, [19, 18, 5, 0, 40], block_tokens=32, dtype=dtype, device=device)

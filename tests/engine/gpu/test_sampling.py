@@ -112,6 +112,13 @@ def test_a_row_that_is_not_all_numbers_draws_no_token_and_spares_the_others(
     assert drawn(kernels, logits, draws, device) == [expected[0], -1, -1, expected[3]]
 
 
+def test_a_scratch_made_for_fewer_rows_is_refused(device: torch.device) -> None:
+    kernels, logits = TritonKernels(), noise(3, 100).to(device)
+    scratch, tokens = kernels.sample_scratch(2, 100, device), torch.empty(3, dtype=torch.int64, device=device)
+    with pytest.raises(ValueError, match=r"^scratch of \(2, \d+\): 3 rows of \d+ parts need another$"):
+        kernels.sample(logits, draw_rows([None] * 3).to(device), tokens, scratch)
+
+
 @pytest.mark.long
 def test_tokens_are_those_of_the_sampler_over_a_real_vocabulary(device: torch.device) -> None:
     draws: list[Draw | None] = [draw(at, seed=at, temperature=0.6 + 0.2 * (at % 4), **how) for at, how in enumerate(FILTERS)]
