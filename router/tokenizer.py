@@ -11,6 +11,7 @@ from twostep.router.detokenize import ByteDetokenizer, Detokenizer, StreamDetoke
 from twostep.router.model_folder import is_fake, model_folder, read_json
 from twostep.router.piecewise import LONG_CHARACTERS, Pieces, may_be_cut
 from twostep.router.templates.folder import special_tokens
+from twostep.router.words import words_of
 
 
 class Tokenizer(Protocol):
@@ -20,7 +21,8 @@ class Tokenizer(Protocol):
     def eos_ids(self) -> frozenset[int]: ...
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """One more than the highest token."""
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
         """Return the text's tokens; special ones, such as a BOS, are added where the model has them and they are wanted."""
@@ -38,16 +40,20 @@ class FolderTokenizer:
         self._tokenizer = _read_tokenizer(folder / "tokenizer.json")
         settings = read_json(folder / "tokenizer_config.json")
         self.eos_ids = _eos_ids(folder, self._tokenizer, special_tokens(settings))
-        self.vocab_size: int = self._tokenizer.get_vocab_size()
-        can_cut = may_be_cut(self._tokenizer, dict(read_json(folder / "tokenizer.json")))
-        self._pieces = Pieces(self._encode) if can_cut else None
+        self.vocab_size: int = 1 + max(self._tokenizer.get_vocab().values())
+        told = dict(read_json(folder / "tokenizer.json"))
+        words = words_of(self._tokenizer, told, self._encode_whole)
+        self._encode = words.encode if words else self._encode_whole
+        self._pieces = Pieces(self._encode) if may_be_cut(self._tokenizer, told) else None
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[int, ...]:
-        if self._pieces is None or add_special_tokens or len(text) < LONG_CHARACTERS:
-            return tuple(self._encode(text, add_special_tokens=add_special_tokens))
+        if add_special_tokens:
+            return tuple(self._encode_whole(text, add_special_tokens=True))
+        if self._pieces is None or len(text) < LONG_CHARACTERS:
+            return tuple(self._encode(text))
         return self._pieces.encode(text)
 
-    def _encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    def _encode_whole(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         # `encode` holds the interpreter's lock all the while, seconds for a long text; the batch call lets go of it.
         ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return ids
