@@ -1,8 +1,7 @@
 """The names things go by: one NewType per kind of id, so that mypy tells them apart."""
 
 import secrets
-from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType
 
 RequestId = NewType("RequestId", str)
 NodeId = NewType("NodeId", str)
@@ -17,16 +16,11 @@ Generation = NewType("Generation", int)
 """Counts the loans of landing space within one incarnation."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRef:
-    """One life of one node."""
+class NodeRef(NamedTuple):
+    """One life of one node. A tuple, because routers look nodes up all the time."""
 
     id: NodeId
     incarnation: Incarnation
-
-    def __hash__(self) -> int:
-        # Routers look nodes up all the time; names differ, and their hashes are kept.
-        return hash(self.id)
 
     def __str__(self) -> str:
         return f"{self.id}@{self.incarnation:x}"

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
+import numpy as np
+import numpy.typing as npt
+
 from twostep.core.ids import NodeRef
 from twostep.router.demand import Capacity
 from twostep.router.node_view import NodeView
@@ -24,6 +27,8 @@ NUM_PARTNERS = 2
 ABSENT = math.inf
 """How busy a node is that is not there."""
 
+Places = npt.NDArray[np.intp]
+
 
 class _Ranking:
     """Nodes by how busy they are: a heap whose outdated entries are dropped when they come up, and a place for each node.
@@ -35,7 +40,7 @@ class _Ranking:
         self.views: dict[NodeRef, NodeView] = {}
         self.places: dict[NodeRef, int] = {}
         self.at: list[NodeView | None] = []
-        self.busy: list[float] = []
+        self.busy = np.empty(0)
         self._measure = measure
         self._free: list[int] = []
         self._heap: list[tuple[float, int, int, int]] = []
@@ -77,8 +82,9 @@ class _Ranking:
         else:
             place = len(self.at)
             self.at.append(None)
-            self.busy.append(ABSENT)
             self._versions.append(0)
+            if place == len(self.busy):
+                self.busy = np.append(self.busy, np.full(place + 16, ABSENT))
         self.places[ref] = place
         return place
 
@@ -89,7 +95,7 @@ class Fleet:
     def __init__(self) -> None:
         self._prefill = _Ranking(lambda view: view.free_at)
         self._decode = _Ranking(_decode_busy)
-        self._peers: dict[NodeRef, tuple[int, list[int]]] = {}
+        self._peers: dict[NodeRef, tuple[int, Places]] = {}
         """The places of each prefill node's peers, when so many nodes had come or gone."""
         self._kv_tokens = 0
         self.num_changes = 0
@@ -163,26 +169,30 @@ class Fleet:
 
     def _partners(self, prefill: NodeView, wanted: Sequence[NodeView], avoid: Avoid) -> list[NodeView]:
         """Return the few decode nodes that are weighed with one prefill node: its idlest peers, and those that are wanted."""
-        at, measure, places = self._decode.at, self._decode.busy.__getitem__, self._peer_places(prefill)
-        if avoid != AVOID_NOTHING:
-            places = [place for place in places if (one := at[place]) and not avoid.forbids(prefill.ref, one.ref)]
+        at, places = self._decode.at, self._peer_places(prefill)
+        if not avoid.is_empty:
+            places = _as_places(place for place in places if (one := at[place]) and not avoid.forbids(prefill.ref, one.ref))
         partners = [view for view in wanted if view.ref in prefill.paths]
+        busy = self._decode.busy[places]
         for _ in range(min(NUM_PARTNERS, len(places))):
-            idlest = min(places, key=measure)
-            places = places.copy()
-            places.remove(idlest)
-            if (view := at[idlest]) and all(view is not one for one in partners):
+            idlest = busy.argmin()
+            busy[idlest] = ABSENT
+            if (view := at[places[idlest]]) and not _is_among(view, partners):
                 partners.append(view)
         return partners
 
-    def _peer_places(self, prefill: NodeView) -> list[int]:
+    def _peer_places(self, prefill: NodeView) -> Places:
         num_changes, places = self._peers[prefill.ref]
         return places if num_changes == self.num_changes else self._note_peers(prefill)
 
-    def _note_peers(self, prefill: NodeView) -> list[int]:
-        places = [place for ref in prefill.paths if (place := self._decode.places.get(ref)) is not None]
+    def _note_peers(self, prefill: NodeView) -> Places:
+        places = _as_places(place for ref in prefill.paths if (place := self._decode.places.get(ref)) is not None)
         self._peers[prefill.ref] = self.num_changes, places
         return places
+
+
+def _as_places(places: Iterable[int]) -> Places:
+    return np.fromiter(places, np.intp)
 
 
 def _all_pairs(prefill: Iterable[NodeView], decode: Mapping[NodeRef, NodeView]) -> Iterator[Pair]:
@@ -199,9 +209,14 @@ def _notable(ranking: _Ranking, holders: Sequence[NodeView], known: frozenset[No
     found = list(holders)
     more = (view for ref in known if (view := ranking.views.get(ref)))
     for view in chain(ranking.idlest(NUM_IDLEST + len(avoid.nodes)), more):
-        if all(view is not one for one in found):
+        if not _is_among(view, found):
             found.append(view)
     return [view for view in found if view.ref not in avoid.nodes] if avoid.nodes else found
+
+
+def _is_among(view: NodeView, found: Sequence[NodeView]) -> bool:
+    # To compare two views by what they say would take longer.
+    return id(view) in map(id, found)
 
 
 def _kv_tokens(view: NodeView) -> int:

@@ -34,6 +34,10 @@ class Avoid:
     doubtful: frozenset[tuple[NodeRef, NodeRef]] = frozenset()
     mismatched: frozenset[tuple[NodeRef, NodeRef]] = frozenset()
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.nodes or self.doubtful or self.mismatched)
+
     def forbids(self, prefill: NodeRef, decode: NodeRef) -> bool:
         """Return whether there is anything against a pair."""
         pair = (prefill, decode)
@@ -215,9 +219,10 @@ class _Weigher:
     def pair_s(self, pair: Pair) -> float:
         """Return what a pair is ranked by: its cost, without credit for a prefix that everybody waits for."""
         prefill, decode = pair
-        computing, decoding = self._computing(prefill), self._decoding(decode)
-        transfer_s = _exposed_s(decoding.missing, computing.prefill_s, prefill, decode)
-        return max(computing.queue_s, decoding.room_s) + computing.credited_s + transfer_s + decoding.decode_s
+        queue_s, prefill_s, credited_s = self._computing_at.get(id(prefill)) or self._computing(prefill)
+        missing, room_s, decode_s = self._decoding_at.get(id(decode)) or self._decoding(decode)
+        transfer_s = _exposed_s(missing, prefill_s, prefill, decode)
+        return (queue_s if queue_s > room_s else room_s) + credited_s + transfer_s + decode_s
 
     def alone_s(self, node: NodeView) -> float:
         """The same of a decode node alone."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from twostep.core.block_news import BlockNews
 from twostep.core.ids import BlockHash, NodeRef
@@ -24,8 +25,7 @@ NUM_DEEPEST = 32
 STRIDE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """The nodes, by bit, that hold at least `tokens` tokens of a prompt."""
 
     tokens: int
@@ -38,19 +38,18 @@ class Hits:
     def __init__(self, levels: Sequence[Level], slots: dict[NodeRef, int], nodes: Sequence[NodeRef | None]) -> None:
         self._levels = levels
         self._slots = slots
-        self._nodes = nodes
         self._found: dict[int, int] = {}
         """The tokens of some that hold most, by slot, the most first."""
         self._are_all = True
+        seen = 0
         for level in levels:
-            for slot in _first_slots(level.holders):
-                self._found.setdefault(slot, level.tokens)
-            self._are_all = self._are_all and len(_first_slots(level.holders)) < NUM_DEEPEST
-
-    @property
-    def deepest(self) -> list[NodeRef]:
+            if fresh := level.holders & ~seen:
+                seen |= fresh
+                first = _first_slots(fresh)
+                self._found |= dict.fromkeys(first, level.tokens)
+                self._are_all = self._are_all and len(first) < NUM_DEEPEST
+        self.deepest: list[NodeRef] = [node for slot in self._found if (node := nodes[slot])]
         """The nodes that hold most of the prompt, the most first; not all that hold anything where those are many."""
-        return [node for slot in self._found if (node := self._nodes[slot])]
 
     def tokens(self, node: NodeRef) -> int:
         """Return how many tokens of the prompt `node` holds, whole blocks only."""
@@ -277,9 +276,10 @@ def _covers(held: int, alive: int) -> bool:
 
 def _sent_levels(blocks: Sequence[BlockHash], block_tokens: int, holders: Holders) -> Iterator[Level]:
     """Yield to whom how much of a prompt was sent: a block's name stands for all before it."""
-    for depth, block in enumerate(blocks, start=1):
-        if block in holders:
-            yield Level(depth * block_tokens, holders[block])
+    depth = 0
+    for block in filter(holders.__contains__, blocks):
+        depth = blocks.index(block, depth) + 1
+        yield Level(depth * block_tokens, holders[block])
 
 
 def _let_go(holders: Holders, block: BlockHash, bit: int) -> None:
