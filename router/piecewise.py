@@ -9,7 +9,6 @@ import sys
 import threading
 from array import array
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 from tokenizers import Tokenizer
 
@@ -40,7 +39,10 @@ class Pieces:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the tokens of `text`, without special ones."""
-        return tuple(chain.from_iterable(self._tokens(piece) for piece in cut(text)))
+        tokens = array("I")
+        for piece in cut(text):
+            tokens += self._tokens(piece)
+        return tuple(tokens.tolist())
 
     def _tokens(self, piece: str) -> "array[int]":
         with self._lock:

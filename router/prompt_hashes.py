@@ -1,7 +1,9 @@
 """The names of a prompt's blocks, as nodes of each kind name them: what the prefix index is asked for."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from twostep.core.block_hash import HASH_BLOCK_TOKENS, hash_chain, prefix_root
 from twostep.core.fingerprint import Fingerprint, Geometry
@@ -9,6 +11,9 @@ from twostep.core.ids import BlockHash
 
 MARK_TOKENS = 512
 """How far apart a prompt's marks are."""
+RUN_TOKENS = 32 * HASH_BLOCK_TOKENS
+MAX_RUNS = 4096
+"""The blocks of so many runs of tokens, about 24 MB, are remembered by what they follow: prompts often begin alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +62,20 @@ class PromptHashes:
     def _chain(self, naming: Naming) -> list[BlockHash]:
         key = (naming.model, naming.weights, naming.adapter)
         if key not in self._chains:
-            self._chains[key] = hash_chain(prefix_root(*key, self._salt), self._tokens)
+            self._chains[key] = chain_of(prefix_root(*key, self._salt), self._tokens)
         return self._chains[key]
+
+
+def chain_of(root: BlockHash, tokens: Sequence[int]) -> list[BlockHash]:
+    """Return what `hash_chain` returns, made of the runs that are remembered and of what follows them."""
+    words = array("I", tokens)
+    chain: list[BlockHash] = []
+    num_whole = len(words) - len(words) % RUN_TOKENS
+    for start in range(0, num_whole, RUN_TOKENS):
+        chain += _run(chain[-1] if chain else root, words[start : start + RUN_TOKENS].tobytes())
+    return chain + hash_chain(chain[-1] if chain else root, words[num_whole:])
+
+
+@lru_cache(maxsize=MAX_RUNS)
+def _run(parent: BlockHash, words: bytes) -> tuple[BlockHash, ...]:
+    return tuple(hash_chain(parent, memoryview(words).cast("I")))
