@@ -1,7 +1,7 @@
 """Where the milliseconds of one request went, as its client may ask to see it."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from twostep.core.bill import DecodeBill, PrefillBill
 
@@ -117,7 +117,7 @@ def make_bill(
     retries = max(0.0, min(times.reserve_sent, first) - began)
     on_nodes = first - began - retries
     parts = NOTHING if first < times.reserve_sent else _parts(times, p, d, on_nodes, has_prefill_node=prefill_node is not None)
-    known = asdict(parts)
+    known = parts._asdict()
     return Bill(
         accept=max(0.0, began - intake.arrived - intake.tokenize_s - intake.queue_s - times.place_s),
         tokenize=intake.tokenize_s,
@@ -150,8 +150,7 @@ def server_timing(bill: Bill) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(NamedTuple):
     """What the attempt that brought the first token took until then, in seconds; named as in the bill."""
 
     queue: float = 0.0
@@ -178,7 +177,7 @@ def _parts(times: Timeline, p: PrefillBill, d: DecodeBill, total: float, *, has_
         attach=d.attach_s,
     )
     left, fitted = total, {}
-    for name, seconds in asdict(told).items():
+    for name, seconds in told._asdict().items():
         fitted[name] = max(0.0, min(seconds, left))
         left -= fitted[name]
     return _Parts(**fitted)

@@ -31,11 +31,14 @@ class NodeDescription:
     """KV of one token in all layers."""
     last_share: float = field(init=False, compare=False)
     """The share of the layers that is handed off last."""
+    told_fingerprint: Mapping[str, str] = field(init=False, compare=False, repr=False)
+    """The fingerprint as other nodes are told it."""
 
     def __post_init__(self) -> None:
         shape, num_layers = self.fingerprint, max(1, self.fingerprint.num_layers)
         token_bytes = 2 * num_layers * shape.num_kv_heads * shape.head_dim * ITEM_BYTES.get(shape.dtype, 2)
         object.__setattr__(self, "token_bytes", token_bytes)
+        object.__setattr__(self, "told_fingerprint", shape.as_dict())
         object.__setattr__(self, "last_share", min(1.0, self.geometry.layer_group / num_layers))
 
 
