@@ -8,7 +8,7 @@ from twostep.router.transcript import Piece
 
 
 class ChoiceStream:
-    """One event for each token that lets text be shown."""
+    """A PieceSink: one event for each token that lets text be shown."""
 
     def __init__(self, index: int, echo: str, writer: ReplyWriter, stream: EventStream) -> None:
         self._index = index
@@ -17,15 +17,21 @@ class ChoiceStream:
         self._stream = stream
         self._has_opened = False
 
-    async def write(self, pieces: Sequence[Piece]) -> None:
-        texts = b"".join(self._writer.text(self._index, piece.text) for piece in pieces if piece.text)
-        if events := self._opening() + texts:
-            await self._stream.write(events)
+    def put(self, pieces: Sequence[Piece]) -> bool:
+        events = self._opening()
+        for piece in pieces:
+            if piece.text:
+                events += self._writer.text(self._index, piece.text)
+        return self._stream.put(events) if events else True
+
+    async def settle(self) -> None:
+        await self._stream.settle()
 
     async def finish(self, choice: Choice, rest: str) -> None:
         """Write `rest`, the text held back so far, and the reason why the choice ends."""
         text = self._writer.text(self._index, rest) if rest else b""
-        await self._stream.write(self._opening() + text + self._writer.finish(choice))
+        self._stream.put(self._opening() + text + self._writer.finish(choice))
+        await self._stream.settle()
 
     def _opening(self) -> bytes:
         if self._has_opened:

@@ -21,7 +21,7 @@ from twostep.router.choice_stream import ChoiceStream
 from twostep.router.config import RouterConfig
 from twostep.router.event_stream import EventStream
 from twostep.router.generation import Answer, Ask, Generator, run_together
-from twostep.router.http_edge import IDS, unless_gone
+from twostep.router.http_edge import IDS, PIPE, unless_gone
 from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.openai.accept import require_model
@@ -89,7 +89,9 @@ class Completions(Generic[F]):
         intake = Intake(arrived, client_id=scope[IDS].public, traceparent=traceparent)
         with ExitStack() as admitted:
             job = await self._accept(scope, receive, intake, admitted)
-            reply = self._stream(job, send, record) if job.is_streamed else self._whole(job, scope, receive, send, record)
+            reply = (
+                self._stream(job, scope, send, record) if job.is_streamed else self._whole(job, scope, receive, send, record)
+            )
             await unless_gone(receive, reply)
 
     async def _accept(self, scope: Scope, receive: Receive, intake: Intake, admitted: ExitStack) -> Job:
@@ -123,16 +125,12 @@ class Completions(Generic[F]):
         await JSONResponse(body, headers={"server-timing": server_timing(answers[0].bill)})(scope, receive, send)
 
     async def _collect(self, one: ChoiceJob) -> tuple[Choice, Answer]:
-        texts = [one.echo]
+        text = _Text(one.echo)
+        answer = await self._generator.run(one.ask, text)
+        return one.choice(answer, text.whole() + answer.rest), answer
 
-        async def keep(pieces: Sequence[Piece]) -> None:
-            texts.extend(piece.text for piece in pieces)
-
-        answer = await self._generator.run(one.ask, keep)
-        return one.choice(answer, "".join([*texts, answer.rest])), answer
-
-    async def _stream(self, job: Job, send: Send, record: RequestRecord) -> None:
-        stream = EventStream(send)
+    async def _stream(self, job: Job, scope: Scope, send: Send, record: RequestRecord) -> None:
+        stream = EventStream(send, scope.get(PIPE))
         try:
             async with stream.kept_alive(after_s=self._config.keep_alive_s):
                 answers = await run_together([self._stream_choice(one, job.writer, stream) for one in job.choices])
@@ -148,9 +146,26 @@ class Completions(Generic[F]):
 
     async def _stream_choice(self, one: ChoiceJob, writer: ReplyWriter, stream: EventStream) -> Answer:
         choice_stream = ChoiceStream(one.index, one.echo, writer, stream)
-        answer = await self._generator.run(one.ask, choice_stream.write)
+        answer = await self._generator.run(one.ask, choice_stream)
         await choice_stream.finish(one.choice(answer, answer.rest), answer.rest)
         return answer
+
+
+class _Text:
+    """A PieceSink that keeps the text of an answer until its end."""
+
+    def __init__(self, beginning: str) -> None:
+        self._texts = [beginning]
+
+    def put(self, pieces: Sequence[Piece]) -> bool:
+        self._texts.extend([piece.text for piece in pieces])
+        return True
+
+    async def settle(self) -> None:
+        """Nothing has to go out."""
+
+    def whole(self) -> str:
+        return "".join(self._texts)
 
 
 def choice_ids(request: RequestId, num_choices: int) -> list[RequestId]:

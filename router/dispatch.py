@@ -13,6 +13,7 @@ from twostep.core.ids import NodeRef, RequestId
 from twostep.core.request import FinishReason, Request
 from twostep.router.bill import Bill, Intake, Timeline
 from twostep.router.config import RouterConfig
+from twostep.router.delivery import TokenSink
 from twostep.router.gate import Gate, Weighing
 from twostep.router.history import History, RequestStory, told
 from twostep.router.inbox import Inbox
@@ -23,14 +24,14 @@ from twostep.router.placement import Avoid, Placement
 from twostep.router.placer import Errand, Found, Placer
 from twostep.router.request_state import RequestState
 from twostep.router.retry_budget import RetryBudget
-from twostep.router.run import OnTokens, Outcome, Run
+from twostep.router.run import Outcome, Run
 from twostep.router.tracing import Tracing
 
 
 class Dispatch(Protocol):
     """What the front doors ask of the nodes behind it."""
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, intake: Intake, timeout_s: float) -> Outcome:
+    async def run(self, request: Request, sink: TokenSink, *, intake: Intake, timeout_s: float) -> Outcome:
         """Serve the request; cancelling this ends it on every node. `timeout_s` counts from its arrival.
 
         Requests of one `session` are placed together where that costs nothing. Raises ServingError.
@@ -60,19 +61,19 @@ class Dispatcher:
         self._limits: set[asyncio.Timeout] = set()
         self._stopped: ServingError | None = None
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, intake: Intake, timeout_s: float) -> Outcome:
+    async def run(self, request: Request, sink: TokenSink, *, intake: Intake, timeout_s: float) -> Outcome:
         self._budget.note_request()
         clock = asyncio.get_running_loop().time
         story = self.history.begin(request, intake.client_id, age_s=clock() - intake.arrived)
         with self._following(intake, story, lambda: clock() - intake.arrived) as traceparent, told(story):
-            outcome = await self._serve(request, on_tokens, intake, timeout_s, story, traceparent)
+            outcome = await self._serve(request, sink, intake, timeout_s, story, traceparent)
             story.outcome, story.bill = outcome.finish or FinishReason.STOP, outcome.bill
             return outcome
 
     async def _serve(
         self,
         request: Request,
-        on_tokens: OnTokens,
+        sink: TokenSink,
         intake: Intake,
         timeout_s: float,
         story: RequestStory,
@@ -91,7 +92,7 @@ class Dispatcher:
                 ):
                     errand = Errand.of(request, intake.session)
                     run = Run(
-                        *(errand, state, legs, inbox, times, story, on_tokens),
+                        *(errand, state, legs, inbox, times, story, sink),
                         nodes=self,
                         metrics=self._metrics,
                         hedge_after_s=self._config.hedge_after_s,

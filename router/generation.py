@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from twostep.core.ids import RequestId
 from twostep.core.logging import about_request
@@ -24,17 +24,28 @@ T = TypeVar("T")
 UntilServed = Callable[[], Awaitable[None]]
 """Waits, for a while at most, until a request can be served."""
 
-OnPieces = Callable[[Sequence[Piece]], Awaitable[None]]
-"""Takes the pieces of an answer as they come."""
+
+class PieceSink(Protocol):
+    """Where the pieces of an answer go as they come."""
+
+    def put(self, pieces: Sequence[Piece]) -> bool:
+        """Take pieces; returns whether they have gone out, which needed no waiting. Else `settle` lets them."""
+
+    async def settle(self) -> None:
+        """Let what was put go out; waits while nobody takes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt's tokens, the name of the field it stands in, and the text that the reply begins with."""
+    """A prompt's tokens, the name of the field it stands in, and the text that the reply begins with.
+
+    The client itself has given the tokens where `is_given`; else the model's tokenizer has made them.
+    """
 
     tokens: tuple[int, ...]
     field: str
     echo: str = ""
+    is_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,8 @@ class Generator:
         await self._until_served()
         intake = replace(intake, queue_s=clock() - waiting)
         limits = self._model.limits()
-        require_tokens(prompt.tokens, limits.vocab_size, prompt.field)
+        if prompt.is_given or self._model.tokenizer.vocab_size > limits.vocab_size:
+            require_tokens(prompt.tokens, limits.vocab_size, prompt.field)
         eos_ids = self._model.tokenizer.eos_ids
         wishes = wishes.with_fields(fields)
         accepted = accept(fields, request, prompt.tokens, limits, eos_ids, field=prompt.field, level=wishes.level)
@@ -90,16 +102,12 @@ class Generator:
         timeout_s = self._timeout_s if wishes.timeout_s is None else min(wishes.timeout_s, self._timeout_s)
         return Ask(accepted, fields.stop_strings, fields.bill, replace(intake, session=wishes.session), timeout_s)
 
-    async def run(self, ask: Ask, on_pieces: OnPieces) -> Answer:
-        """Serve one ask; cancelling this ends it on every node. Raises ServingError, and what `on_pieces` raises."""
+    async def run(self, ask: Ask, sink: PieceSink) -> Answer:
+        """Serve one ask; cancelling this ends it on every node. Raises ServingError, and what `sink` raises."""
         transcript = Transcript(self._model.tokenizer.detokenizer(), ask.request.stop, ask.stops)
-
-        async def on_tokens(tokens: Sequence[int]) -> bool:
-            await on_pieces(transcript.pieces(tokens))
-            return not transcript.is_stopped
-
+        told = _Telling(transcript, sink)
         with about_request(ask.request.id):
-            outcome = await self._dispatch.run(ask.request, on_tokens, intake=ask.intake, timeout_s=ask.timeout_s)
+            outcome = await self._dispatch.run(ask.request, told, intake=ask.intake, timeout_s=ask.timeout_s)
         answer = _answer(ask, transcript, outcome)
         self._count(answer)
         return answer
@@ -112,6 +120,23 @@ class Generator:
         self._metrics.observe_ttft(bill)
         if usage.completion_tokens > 1:
             self._metrics.tpot.observe(bill.per_token)
+
+
+class _Telling:
+    """A TokenSink that passes on what the tokens say, until a stop string has been found."""
+
+    def __init__(self, transcript: Transcript, sink: PieceSink) -> None:
+        self._transcript = transcript
+        self._sink = sink
+        self.is_satisfied = False
+
+    def put(self, tokens: Sequence[int]) -> bool:
+        pieces = self._transcript.pieces(tokens)
+        self.is_satisfied = self._transcript.is_stopped
+        return self._sink.put(pieces)
+
+    async def settle(self) -> None:
+        await self._sink.settle()
 
 
 def _answer(ask: Ask, transcript: Transcript, outcome: Outcome) -> Answer:

@@ -3,7 +3,8 @@
 # ruff: noqa: N802 - the protocol's names and signatures
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from twostep.core.errors import Cancelled, InvalidRequest
@@ -13,7 +14,7 @@ from twostep.proto.rpc import Context, traceparent_of
 from twostep.router.admission import Admission
 from twostep.router.bill import Intake, server_timing
 from twostep.router.config import RouterConfig
-from twostep.router.generation import Answer, Ask, Generator, OnPieces, Prompt
+from twostep.router.generation import Answer, Ask, Generator, Prompt
 from twostep.router.grpc_call import ID_KEY, TIMING_KEY, read_call_wishes, read_caller, read_ids
 from twostep.router.grpc_wire import chat_from_pb, delta_to_pb, fields_from_pb, finished_to_pb
 from twostep.router.metrics import Metrics
@@ -78,7 +79,7 @@ class ServingService(serving_pb2_grpc.ServingServicer):
 
     async def _generate(self, request: pb.GenerateRequest, ids: RequestIds, wishes: Wishes, context: Context) -> Answer:
         ask = await self._accept(request, ids, wishes, context)
-        answer = await self._generator.run(ask, self._deltas(context))
+        answer = await self._generator.run(ask, _Deltas(partial(self._write, context)))
         if answer.rest:
             await self._write(context, delta_to_pb(answer.rest))
         await self._write(context, finished_to_pb(answer, with_bill=ask.wants_bill))
@@ -103,15 +104,9 @@ class ServingService(serving_pb2_grpc.ServingServicer):
             case "chat":
                 return Prompt(await self._model.encode(conversation_of(chat_from_pb(request.chat))), "chat")
             case "tokens" if isinstance(request, pb.GenerateRequest):
-                return Prompt(tuple(request.tokens.ids), "tokens")
+                return Prompt(tuple(request.tokens.ids), "tokens", is_given=True)
         possible = ", ".join(field.name for field in request.DESCRIPTOR.oneofs_by_name["input"].fields)
         raise InvalidRequest(f"input: expected one of {possible}, found none", param="input")
-
-    def _deltas(self, context: Context) -> OnPieces:
-        async def write(pieces: Sequence[Piece]) -> None:
-            await self._write(context, delta_to_pb("".join(piece.text for piece in pieces), pieces))
-
-        return write
 
     async def _write(self, context: Context, message: Any) -> None:
         try:
@@ -119,3 +114,20 @@ class ServingService(serving_pb2_grpc.ServingServicer):
                 await context.write(message)
         except TimeoutError as cause:
             raise Cancelled(f"the client took nothing for {self._stall_s:g} s") from cause
+
+
+class _Deltas:
+    """A PieceSink that tells all pieces that are there together in one message."""
+
+    def __init__(self, write: Callable[[pb.GenerateReply], Awaitable[None]]) -> None:
+        self._write = write
+        self._pieces: list[Piece] = []
+
+    def put(self, pieces: Sequence[Piece]) -> bool:
+        self._pieces.extend(pieces)
+        return not self._pieces
+
+    async def settle(self) -> None:
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            await self._write(delta_to_pb("".join(piece.text for piece in pieces), pieces))

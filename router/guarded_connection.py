@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from twostep.core.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, ServingError
+from twostep.router.http_edge import PIPE
 from twostep.router.openai.event import error_body
 
 MAX_HEAD_BYTES = 64 << 10
@@ -33,7 +34,10 @@ class ClientTimeouts:
 
 
 class GuardedConnection(HttpToolsProtocol):
-    """`on_ended(why)` is told of each connection that is ended because of its client."""
+    """`on_ended(why)` is told of each connection that is ended because of its client.
+
+    It is the BodyPipe of the request that is being served.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,15 @@ class GuardedConnection(HttpToolsProtocol):
         self._num_head_bytes = 0
         self._num_unread_bytes = 0
         self._unread_since = 0.0
+
+    def write(self, piece: bytes) -> bool:
+        """Write what uvicorn would for this piece of the body, without a message and the coroutines on its way."""
+        reply = self._served
+        if reply is None or not reply.chunked_encoding or reply.response_complete or self.flow.write_paused:
+            return False
+        if not reply.disconnected:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
 
     def check(self) -> None:
         """End the connection if its client has kept it too long. Called now and then."""
@@ -95,6 +108,7 @@ class GuardedConnection(HttpToolsProtocol):
         super().on_headers_complete()
         if is_served_at_once:
             self._served = self.cycle
+        self.cycle.scope[PIPE] = self  # type: ignore[literal-required]
         self._is_in_head = False
         self._num_head_bytes = 0
 

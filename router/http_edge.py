@@ -19,6 +19,8 @@ from twostep.router.request_record import ClientGone, new_request_ids
 T = TypeVar("T")
 
 IDS = "twostep.request_ids"
+PIPE = "twostep.body_pipe"
+"""Under these names a request's scope holds its ids, and the short way into its connection where there is one."""
 
 
 class RequestIdMiddleware:

@@ -1,6 +1,6 @@
 """The router's calls to one node: the gRPC edge, where wire types end."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -147,7 +147,7 @@ class NodeClient:
         wanted = pb.PrefillRequest(
             router=self._router,
             ticket=ticket_to_pb(ticket),
-            fingerprint=destination.fingerprint.as_dict(),
+            fingerprint=destination.told_fingerprint,
             age_s=timing.age_s,
         )
         fill_request(wanted.request, request)
@@ -155,13 +155,13 @@ class NodeClient:
             reply = await self._prefill.Prefill(wanted, timeout=timing.remaining_s, **trace_metadata(traceparent))
         return prefill_bill_from_pb(reply.bill)
 
-    async def tokens(self) -> AsyncGenerator[list[StreamEvent], None]:
-        """Yield what happens to this router's requests on D, one list per message; the first, empty, once it is open."""
+    async def tokens(self) -> AsyncGenerator[Mapping[RequestId, Sequence[StreamEvent]], None]:
+        """Yield what happens to this router's requests on D, by request, for each message; first nothing, once it is open."""
         with _errors_of(self.address):
             call = self._decode.Tokens(pb.TokensRequest(router=self._router))
             try:
                 await call.wait_for_connection()
-                yield []
+                yield {}
                 async for batch in call:
                     yield _stream_events(batch)
             finally:
@@ -183,7 +183,7 @@ def _source(prefill: NodeDescription | None) -> dict[str, Any]:
         return {}
     return {
         "prefill_node": node_to_pb(prefill.ref),
-        "fingerprint": prefill.fingerprint.as_dict(),
+        "fingerprint": prefill.told_fingerprint,
         "geometry": geometry_to_pb(prefill.geometry),
     }
 
@@ -243,11 +243,13 @@ def _reserve_event(attempt: int, wire: pb.ReserveEvent) -> ReserveQueued | Reser
     return Reserved(attempt, ticket_from_pb(granted.ticket) if granted.HasField("ticket") else None, granted.cached_tokens)
 
 
-def _stream_events(batch: pb.TokenBatch) -> list[StreamEvent]:
-    events: list[StreamEvent] = [
-        TokenArrived(RequestId(wire.request), wire.attempt, wire.index, wire.token) for wire in batch.tokens
-    ]
-    events.extend(_ended(wire) for wire in batch.ended)
+def _stream_events(batch: pb.TokenBatch) -> Mapping[RequestId, Sequence[StreamEvent]]:
+    events: dict[RequestId, list[StreamEvent]] = {}
+    for token in batch.tokens:
+        request = RequestId(token.request)
+        events.setdefault(request, []).append(TokenArrived(request, token.attempt, token.index, token.token))
+    for ended in batch.ended:
+        events.setdefault(RequestId(ended.request), []).append(_ended(ended))
     return events
 
 

@@ -277,15 +277,16 @@ class NodeConnection:
                 async for events in batches:
                     opening.reschedule(None)
                     self._stream_broken_at = None
-                    self._deliver(events)
+                    for request, its_events in events.items():
+                        self._deliver(request, its_events)
 
-    def _deliver(self, events: Sequence[StreamEvent]) -> None:
+    def _deliver(self, request: RequestId, events: Sequence[StreamEvent]) -> None:
         for event in events:
             if isinstance(event, DecodeEnded):
                 self.note_outcome(event.error)
-            if inbox := self._requests.get(event.request):
-                inbox.put(event)
-                self._note_begun(event.request)
+        if inbox := self._requests.get(request):
+            inbox.put_all(events)
+            self._note_begun(request)
 
     def _note_begun(self, request: RequestId) -> None:
         if request not in self._begun:

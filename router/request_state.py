@@ -99,6 +99,8 @@ class RequestState:
         self._has_heard = False
         self.attempt = 0
         self.tokens: list[int] = []
+        self.finish_by_rule: FinishReason | None = None
+        """Why the accepted tokens end the answer, if they do: the same rules that D applies."""
         self.avoid: set[NodeRef] = set()
         self.doubtful: set[tuple[NodeRef, NodeRef]] = set()
         self.decode_cached_tokens = 0
@@ -115,11 +117,6 @@ class RequestState:
             raise RuntimeError("the request has not been placed yet")
         return self._placement
 
-    @property
-    def finish_by_rule(self) -> FinishReason | None:
-        """Why the accepted tokens end the answer, if they do: the same rules that D applies."""
-        return self._request.stop.finish_reason(self.tokens[-1], len(self.tokens) - 1) if self.tokens else None
-
     def begin_attempt(self, placement: Placement) -> None:
         self._drop_spare()
         self._last_attempt += 1
@@ -131,6 +128,15 @@ class RequestState:
         self._spare = (self._last_attempt, placement)
         return self._last_attempt
 
+    def take_next(self, event: Event) -> bool:
+        """Accept `event` if it is the token that is waited for; returns whether it was. Most tokens ask nothing more."""
+        if not isinstance(event, TokenArrived) or event.index != len(self.tokens) or event.attempt != self.attempt:
+            return False
+        if self._spare or self.finish_by_rule:
+            return False
+        self._append(event.token)
+        return True
+
     def on(self, event: Event) -> Decision:
         """Return what follows from `event`."""
         if isinstance(event, NodeLost):
@@ -141,6 +147,8 @@ class RequestState:
 
     def _on_current(self, event: AttemptEvent) -> Decision:
         match event:
+            case TokenArrived():
+                return self._on_token(event)
             case ReserveQueued():
                 self._has_heard = True
                 return WAIT
@@ -158,8 +166,6 @@ class RequestState:
                 return WAIT
             case PrefillFailed(error=error):
                 return self._on_prefill_failed(error)
-            case TokenArrived():
-                return self._on_token(event)
             case DecodeEnded():
                 return self._on_decode_ended(event)
 
@@ -231,9 +237,13 @@ class RequestState:
         if event.index > len(self.tokens):
             return self._tokens_missing(event.index)
         self._drop_spare()
-        self._phase = Phase.DECODING
-        self.tokens.append(event.token)
+        self._append(event.token)
         return Accept(event.token)
+
+    def _append(self, token: int) -> None:
+        self._phase = Phase.DECODING
+        self.finish_by_rule = self._request.stop.finish_reason(token, len(self.tokens))
+        self.tokens.append(token)
 
     def _on_decode_ended(self, event: DecodeEnded) -> Decision:
         self.decode_bill = event.bill

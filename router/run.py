@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNod
 from twostep.core.ids import NodeRef, RequestId
 from twostep.core.request import FinishReason
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
+from twostep.router.delivery import Delivery, TokenSink
 from twostep.router.events import Event, Reserved, ReserveSlow
 from twostep.router.history import RequestStory
 from twostep.router.inbox import Inbox
@@ -22,9 +23,6 @@ from twostep.router.request_state import Accept, Blame, Fail, Finish, Hedge, Req
 log = logging.getLogger(__name__)
 
 LAST_WORD_S = 1.0
-
-OnTokens = Callable[[Sequence[int]], Awaitable[bool]]
-"""Takes newly accepted tokens; returns whether more are wanted."""
 
 
 class Nodes(Protocol):
@@ -63,7 +61,7 @@ class Outcome:
 
 
 class Run:
-    """`on_tokens` gets the accepted tokens, in order, as soon as they are there."""
+    """`sink` gets the accepted tokens, in order, as soon as they are there."""
 
     def __init__(
         self,
@@ -73,7 +71,7 @@ class Run:
         inbox: Inbox,
         times: Timeline,
         story: RequestStory,
-        on_tokens: OnTokens,
+        sink: TokenSink,
         *,
         nodes: Nodes,
         metrics: Metrics,
@@ -89,10 +87,11 @@ class Run:
         self._story = story
         self._nodes = nodes
         self._metrics = metrics
-        self._on_tokens = on_tokens
-        self._fresh: list[int] = []
+        self._now = asyncio.get_running_loop().time
+        self._delivery = Delivery(sink, self._now)
         self._finish: FinishReason | None = None
-        self._is_satisfied = False
+        self._fault: Exception | None = None
+        """What the tokens that were taken at once have failed with."""
         self._hedging: asyncio.TimerHandle | None = None
 
     async def to_the_end(self) -> Outcome:
@@ -102,16 +101,40 @@ class Run:
         self._times.place_s = self._now() - placing
         try:
             await self._begin(placement)
-            while self._finish is None and not self._is_satisfied:
-                for event in await self._inbox.take():
+            while self._finish is None and not self._delivery.is_satisfied:
+                for event in await self._inbox.take(self._take_tokens):
                     await self._react(event)
-                await self._flush_tokens()
+                if self._fault:
+                    raise self._fault
+                await self._delivery.settle()
         finally:
             self._stop_hedging()
-        if self._is_satisfied:
+        if self._delivery.is_satisfied:
             self._stop_decoding()
         await self._await_last_words()
-        return self._outcome(None if self._is_satisfied else self._finish)
+        return self._outcome(None if self._delivery.is_satisfied else self._finish)
+
+    def _take_tokens(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Take the tokens at the head of `events` while this run waits: most messages bring nothing else to a request.
+
+        What that fails with is raised where the run waits: whoever brings events to many requests has no part in it.
+        """
+        num_taken = 0
+        try:
+            while num_taken < len(events) and self._state.take_next(events[num_taken]):
+                self._accept(self._state.tokens[-1])
+                num_taken += 1
+            is_out = self._delivery.put_out()
+        except Exception as fault:  # noqa: BLE001
+            self._fault, is_out = fault, False
+        if not is_out or self._finish or self._delivery.is_satisfied:
+            self._inbox.wake()
+        return events[num_taken:]
+
+    def _accept(self, token: int) -> None:
+        self._note_token()
+        self._delivery.add(token)
+        self._finish = self._state.finish_by_rule
 
     async def _react(self, event: Event) -> None:
         decision = self._state.on(event)
@@ -120,9 +143,7 @@ class Run:
             case Wait(ignored=why):
                 self._note(event, why)
             case Accept(token=token):
-                self._note_token()
-                self._fresh.append(token)
-                self._finish = self._state.finish_by_rule
+                self._accept(token)
             case StartPrefill(ticket=ticket):
                 self._times.reserved = self._now()
                 await self._legs.prefill(self._state.attempt, self._state.placement, ticket, tuple(self._state.tokens))
@@ -131,18 +152,11 @@ class Run:
             case Hedge():
                 await self._hedge()
             case Retry() | Fail():
-                await self._flush_tokens()
+                await self._delivery.settle()
                 await self._retry_or_raise(decision)
 
-    async def _flush_tokens(self) -> None:
-        fresh, self._fresh = self._fresh, []
-        if fresh and not self._is_satisfied:
-            self._is_satisfied = not await self._on_tokens(fresh)
-            if self._times.first_written is None:
-                self._times.first_written = self._now()
-
     async def _retry_or_raise(self, decision: Retry | Fail) -> None:
-        if self._is_satisfied:
+        if self._delivery.is_satisfied:
             return
         if isinstance(decision, Fail):
             raise decision.error
@@ -248,7 +262,7 @@ class Run:
 
     def _outcome(self, finish: FinishReason | None) -> Outcome:
         state, placement = self._state, self._state.placement
-        self._times.ended = self._now()
+        self._times.first_written, self._times.ended = self._delivery.first_out, self._now()
         cached = cached_tokens(state.prefill_bill, state.decode_cached_tokens, len(self._request.prompt))
         bill = make_bill(
             self._times,
@@ -278,6 +292,3 @@ class Run:
 
     def _avoid(self) -> Avoid:
         return Avoid(frozenset(self._state.avoid), frozenset(self._state.doubtful))
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()

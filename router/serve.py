@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from twostep.core.certificates import CertificateFiles, files_of
 from twostep.core.errors import NodeUnavailable
+from twostep.core.interpreter import keep_loaded
 from twostep.core.otlp import exporting
 from twostep.router.address import address_of, tell_addresses
 from twostep.router.admission import Admission
@@ -70,6 +71,7 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
             app = build_app(posted, pages, config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
             async with grpc_door(config, service, readiness, certificate) as door, asyncio.TaskGroup() as doors:
+                keep_loaded()
                 tell_addresses({"http": address_of(listener), "grpc": door.address}, config.address_file)
                 doors.create_task(run_http(new_http_server(app, config, metrics, certificate), listener, stop, admission))
                 doors.create_task(door.serve(stop, admission, drain_s=config.drain_s + LAST_WORDS_S))

@@ -4,15 +4,14 @@ The token that ends an answer by rule (an EOS or stop id) counts as a completion
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from twostep.core.request import FinishReason, StopRules
+from twostep.core.request import StopRules
 from twostep.router.detokenize import Detokenizer
 from twostep.router.stop_strings import StopStrings
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A token that counts, and the text that it lets be shown: empty while more has to be seen."""
 
     token: int
@@ -24,14 +23,11 @@ class Transcript:
 
     def __init__(self, detokenizer: Detokenizer, rules: StopRules, stops: Sequence[str] = ()) -> None:
         self._detokenizer = detokenizer
-        self._rules = rules
-        self._stops = StopStrings(stops)
+        self._without_text = rules.stop_ids if rules.ignore_eos else rules.stop_ids | rules.eos_ids
+        self._stops = StopStrings(stops) if stops else None
         self.num_tokens = 0
-
-    @property
-    def is_stopped(self) -> bool:
+        self.is_stopped = False
         """Whether a stop string has been found: nothing after it counts."""
-        return self._stops.matched is not None
 
     def pieces(self, tokens: Sequence[int]) -> list[Piece]:
         """Return those of `tokens` that count, with the text that each lets be shown."""
@@ -46,14 +42,19 @@ class Transcript:
         """Return the text that `token` lets be shown; empty after a stop string."""
         if self.is_stopped:
             return ""
-        finish = self._rules.finish_reason(token, self.num_tokens)
         self.num_tokens += 1
-        if finish is FinishReason.STOP:
-            return ""
-        return self._stops.feed(self._detokenizer.feed(token))
+        return "" if token in self._without_text else self._shown(self._detokenizer.feed(token))
 
     def flush(self) -> str:
         """Return the text held back so far: there are no more tokens."""
         if self.is_stopped:
             return ""
-        return self._stops.feed(self._detokenizer.flush()) + self._stops.flush()
+        shown = self._shown(self._detokenizer.flush())
+        return shown + self._stops.flush() if self._stops else shown
+
+    def _shown(self, text: str) -> str:
+        if self._stops is None:
+            return text
+        shown = self._stops.feed(text)
+        self.is_stopped = self._stops.matched is not None
+        return shown

@@ -3,11 +3,11 @@
 # ruff: noqa: ARG002 - the signatures are those of what it stands in for
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import cast
 
 from twostep.core.fingerprint import Fingerprint, Geometry
-from twostep.core.ids import Incarnation, NodeId, NodeRef, RouterId
+from twostep.core.ids import Incarnation, NodeId, NodeRef, RequestId, RouterId
 from twostep.router.discovery.member import Member
 from twostep.router.events import StreamEvent
 from twostep.router.node_client import Beat, Living, NodeClient
@@ -64,8 +64,8 @@ class InstantNode:
     async def tell_peers(self, peers: Sequence[Peer], *, expires_s: float, timeout_s: float) -> None:
         self._peers = {peer.ref: PROVEN for peer in peers}
 
-    async def tokens(self) -> AsyncGenerator[list[StreamEvent], None]:
-        yield []
+    async def tokens(self) -> AsyncGenerator[Mapping[RequestId, Sequence[StreamEvent]], None]:
+        yield {}
         await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from twostep.core.ids import RequestId
-from twostep.router.openai.event import TEXT_MARK, Json, around_text, compact, event
+from twostep.router.openai.event import TEXT_MARK, Json, around_text, event, quoted
 from twostep.router.openai.reply import Choice
 from twostep.router.usage import Usage
 
@@ -21,7 +21,7 @@ class ChatReplyWriter:
         return event(self._chunk(index, {"role": "assistant", "content": ""}))
 
     def text(self, _index: int, text: str) -> bytes:
-        return self._head + compact(text) + self._tail
+        return self._head + quoted(text) + self._tail
 
     def finish(self, choice: Choice) -> bytes:
         return event({**self._chunk(choice.index, {}, choice.finish), **choice.billed()})

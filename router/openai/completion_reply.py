@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from twostep.core.ids import RequestId
-from twostep.router.openai.event import TEXT_MARK, Json, around_text, compact, event
+from twostep.router.openai.event import TEXT_MARK, Json, around_text, event, quoted
 from twostep.router.openai.reply import Choice
 from twostep.router.usage import Usage
 
@@ -25,7 +25,7 @@ class CompletionReplyWriter:
 
     def text(self, index: int, text: str) -> bytes:
         head, tail = self._around[index]
-        return head + compact(text) + tail
+        return head + quoted(text) + tail
 
     def finish(self, choice: Choice) -> bytes:
         return event(self._reply([{**self._choice(choice.index, "", choice.finish), **choice.billed()}]))

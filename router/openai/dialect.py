@@ -68,4 +68,5 @@ class PlainCompletion:
         if isinstance(value, str):
             tokens = await model.encode_text(value, add_special_tokens=asked.add_special_tokens)
             return Prompt(tokens, field, value if asked.echo else "")
-        return Prompt(value, field, await model.decode(value, field=field) if asked.echo else "")
+        echo = await model.decode(value, field=field) if asked.echo else ""
+        return Prompt(value, field, echo, is_given=True)

@@ -1,6 +1,7 @@
 """Server-sent events and errors in the shape that OpenAI's clients read."""
 
 import json
+from json.encoder import encode_basestring
 from typing import Any
 
 from twostep.core.errors import ServingError
@@ -8,6 +9,7 @@ from twostep.core.errors import ServingError
 Json = dict[str, Any]
 DONE_DATA = "[DONE]"
 DONE = f"data: {DONE_DATA}\n\n".encode()
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 TEXT_MARK = "\0"
 """Stands for the text in an event that is written once and filled many times."""
 
@@ -19,7 +21,12 @@ def event(body: Json) -> bytes:
 
 
 def compact(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
+
+
+def quoted(text: str) -> bytes:
+    """Return what `compact` does of a text."""
+    return encode_basestring(text).encode()
 
 
 def around_text(marked: Json) -> tuple[bytes, bytes]:

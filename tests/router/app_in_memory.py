@@ -11,6 +11,7 @@ from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
 from twostep.router.bill import Intake, Timeline, make_bill
 from twostep.router.config import RouterConfig
+from twostep.router.delivery import TokenSink
 from twostep.router.discovery.static import StaticDiscovery
 from twostep.router.generation import Generator
 from twostep.router.history import History
@@ -20,7 +21,7 @@ from twostep.router.node_pool import NodePool
 from twostep.router.openai.accept import ModelLimits
 from twostep.router.placement import Placement
 from twostep.router.readiness import Readiness
-from twostep.router.run import OnTokens, Outcome
+from twostep.router.run import Outcome
 from twostep.router.serve import endpoints
 from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenizer import load_tokenizer
@@ -32,9 +33,10 @@ LIMITS = ModelLimits(max_model_tokens=4096, max_prompt_tokens=4000, vocab_size=3
 class AtOnce:
     """A Dispatch without nodes."""
 
-    async def run(self, request: Request, on_tokens: OnTokens, *, intake: Intake, timeout_s: float) -> Outcome:
+    async def run(self, request: Request, sink: TokenSink, *, intake: Intake, timeout_s: float) -> Outcome:
         words = b"Hello, world"[: request.stop.max_tokens]
-        await on_tokens(words)
+        sink.put(words)
+        await sink.settle()
         now = asyncio.get_running_loop().time()
         times = Timeline(intake, first_token=now, last_token=now)
         bill = make_bill(times, None, None, num_tokens=len(words), cached=0, attempts=1, prefill_node=None, decode_node="d")

@@ -297,19 +297,38 @@ class Invariants:
 
 
 @contextmanager
-def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -> Iterator[None]:
-    """Look at what routers take for tokens, where they have their requests, and at errors that are only logged."""
-    on = RequestState.on
+def watched_acceptance(world: World) -> Iterator[None]:
+    """Look at what routers take for tokens."""
+    on, take_next = RequestState.on, RequestState.take_next
+
+    def look_at(state: RequestState, accepted: Any, attempt: int) -> None:
+        right = isinstance(accepted, TokenArrived) and accepted.attempt == attempt and accepted.index == len(state.tokens) - 1
+        if not right:
+            world.violate("only the current attempt is heard", f"{accepted} is accepted in attempt {attempt}")
 
     def watched(self: RequestState, event: Any) -> Any:
         attempt = self.attempt
         decision = on(self, event)
         if isinstance(decision, Accept):
-            right = isinstance(event, TokenArrived) and event.attempt == attempt and event.index == len(self.tokens) - 1
-            if not right:
-                world.violate("only the current attempt is heard", f"{event} is accepted in attempt {attempt}")
+            look_at(self, event, attempt)
         return decision
 
+    def watched_next(self: RequestState, event: Any) -> bool:
+        is_taken = take_next(self, event)
+        if is_taken:
+            look_at(self, event, self.attempt)
+        return is_taken
+
+    RequestState.on, RequestState.take_next = watched, watched_next  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        RequestState.on, RequestState.take_next = on, take_next  # type: ignore[method-assign]
+
+
+@contextmanager
+def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -> Iterator[None]:
+    """Look at where routers have their requests, and at errors that are only logged."""
     add, remove, lose = NodeConnection.add, NodeConnection.remove, NodeConnection._lose
 
     def watched_add(self: NodeConnection, request: Any, inbox: Any, work: Any) -> None:
@@ -331,7 +350,6 @@ def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -
     handler = _ErrorsViolate(world)
     root = logging.getLogger("twostep")
     level, propagate = root.level, root.propagate
-    RequestState.on = watched  # type: ignore[method-assign]
     NodeConnection.add, NodeConnection.remove = watched_add, watched_remove  # type: ignore[method-assign]
     NodeConnection._lose = watched_lose  # type: ignore[method-assign]
     root.addHandler(handler)
@@ -340,7 +358,6 @@ def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -
     try:
         yield
     finally:
-        RequestState.on = on  # type: ignore[method-assign]
         NodeConnection.add, NodeConnection.remove = add, remove  # type: ignore[method-assign]
         NodeConnection._lose = lose  # type: ignore[method-assign]
         root.removeHandler(handler)

@@ -14,9 +14,10 @@ from twostep.core.errors import NoReadyNode, ServingError
 from twostep.core.ids import NodeRef
 from twostep.router.bill import Intake
 from twostep.router.config import RouterConfig
+from twostep.tests.router.token_sinks import AtOnce
 from twostep.tests.simulator.event_loop import origin
 from twostep.tests.simulator.faults import HARMLESS, Act, Fate, FaultPlan, MessageFault, NodeFault
-from twostep.tests.simulator.invariants import Invariants, watched_routers
+from twostep.tests.simulator.invariants import Invariants, watched_acceptance, watched_routers
 from twostep.tests.simulator.model import expected
 from twostep.tests.simulator.network import Network
 from twostep.tests.simulator.nodes import NodeLife, RouterLife
@@ -80,7 +81,7 @@ def simulate(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
 def _run(scenario: Scenario, *, keeps_trace: bool) -> Result:
     cluster = Cluster(scenario, keeps_trace=keeps_trace)
     try:
-        with watched_routers(cluster.world, cluster.invariants.at_nodes):
+        with watched_acceptance(cluster.world), watched_routers(cluster.world, cluster.invariants.at_nodes):
             cluster.run()
     finally:
         cluster.dispose()
@@ -204,7 +205,7 @@ class Cluster:
     async def _serve(self, client: Client, router: RouterLife) -> None:
         ask = client.ask
 
-        async def on_tokens(tokens: Sequence[int]) -> bool:
+        def on_tokens(tokens: Sequence[int]) -> bool:
             client.tokens.extend(tokens)
             self._check_tokens(client)
             return ask.enough is None or len(client.tokens) < ask.enough
@@ -212,7 +213,9 @@ class Cluster:
         assert router.dispatcher is not None
         try:
             arrived = asyncio.get_running_loop().time()
-            outcome = await router.dispatcher.run(ask.request, on_tokens, intake=Intake(arrived), timeout_s=ask.timeout_s)
+            outcome = await router.dispatcher.run(
+                ask.request, AtOnce(on_tokens), intake=Intake(arrived), timeout_s=ask.timeout_s
+            )
             client.finish = outcome.finish or "enough"
         except ServingError as error:
             client.error = error

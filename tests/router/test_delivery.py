@@ -1,0 +1,62 @@
+"""Tokens are put out together, those behind the last one wanted go nowhere, and a slow client is waited for."""
+
+import asyncio
+from collections.abc import Sequence
+
+from twostep.router.delivery import Delivery
+
+
+class Client:
+    """A TokenSink that wants so many tokens, and takes them at once unless it `is_slow`."""
+
+    def __init__(self, wanted: int = 100, *, is_slow: bool = False) -> None:
+        self.put_out: list[list[int]] = []
+        self.is_satisfied = False
+        self._wanted = wanted
+        self._is_slow = is_slow
+        self.may_settle = asyncio.Event()
+
+    def put(self, tokens: Sequence[int]) -> bool:
+        self.put_out.append(list(tokens))
+        self.is_satisfied = sum(map(len, self.put_out)) >= self._wanted
+        return not self._is_slow
+
+    async def settle(self) -> None:
+        await self.may_settle.wait()
+
+
+async def test_tokens_added_together_are_put_together() -> None:
+    client = Client()
+    delivery = Delivery(client, iter([5.0, 6.0]).__next__)
+    delivery.add(1)
+    delivery.add(2)
+    assert delivery.put_out()
+    delivery.add(3)
+    await delivery.settle()
+    assert delivery.put_out()
+    assert (client.put_out, delivery.first_out) == ([[1, 2], [3]], 5.0)
+
+
+async def test_what_comes_after_the_last_token_wanted_goes_nowhere() -> None:
+    client = Client(wanted=1)
+    delivery = Delivery(client, lambda: 0.0)
+    delivery.add(1)
+    delivery.put_out()
+    assert delivery.is_satisfied
+    delivery.add(2)
+    await delivery.settle()
+    assert client.put_out == [[1]]
+
+
+async def test_a_client_that_takes_nothing_is_waited_for() -> None:
+    client = Client(is_slow=True)
+    delivery = Delivery(client, lambda: 5.0)
+    delivery.add(1)
+    assert not delivery.put_out()
+    waiting = asyncio.create_task(delivery.settle())
+    await asyncio.sleep(0)
+    assert (waiting.done(), delivery.first_out) == (False, None)
+    client.may_settle.set()
+    await waiting
+    assert delivery.first_out == 5.0
+    assert delivery.put_out()
