@@ -13,18 +13,19 @@ def pack(value: Mapping[str, Any]) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def read_frames(pipe: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield what comes out of the pipe until it ends."""
+def read_frames(pipe: BinaryIO) -> Iterator[bytes]:
+    """Yield what comes out of the pipe until it ends, each to be given to `unpack`."""
     while header := pipe.read(4):
-        yield _read(pipe.read(int.from_bytes(header, "big")))
+        yield pipe.read(int.from_bytes(header, "big"))
 
 
 async def read_frame(pipe: asyncio.StreamReader) -> dict[str, Any]:
     """Return the next object. Raises EOFError when the other side has ended."""
     length = int.from_bytes(await pipe.readexactly(4), "big")
-    return _read(await pipe.readexactly(length))
+    return unpack(await pipe.readexactly(length))
 
 
-def _read(body: bytes) -> dict[str, Any]:
+def unpack(body: bytes) -> dict[str, Any]:
+    """Raises ValueError for integers too long to be read."""
     value: dict[str, Any] = from_json(body, allow_inf_nan=True, cache_strings="none")
     return value

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from pydantic_core import PydanticSerializationError
+
 from twostep.core.errors import ConfigError, InvalidRequest
 from twostep.router.templates.conversation import Conversation
-from twostep.router.templates.frames import pack, read_frames
+from twostep.router.templates.frames import pack, read_frames, unpack
 from twostep.router.templates.template import ChatTemplates
 
 MEMORY_BYTES = 512 << 20
@@ -25,10 +27,10 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
     templates: ChatTemplates | None = None
     limit_s = 0.0
     for frame in read_frames(requests):
-        limit_s = limit_s or frame["processor_time_s"]
+        limit_s = limit_s or unpack(frame)["processor_time_s"]
         with processor_time(limit_s):
             if templates is None:
-                templates, answer = _set_up(frame)
+                templates, answer = _set_up(unpack(frame))
             else:
                 answer = _render(templates, frame)
         answers.write(answer)
@@ -52,12 +54,16 @@ def _set_up(frame: Mapping[str, Any]) -> tuple[ChatTemplates | None, bytes]:
         return None, pack({"error": str(error)})
 
 
-def _render(templates: ChatTemplates, frame: Mapping[str, Any]) -> bytes:
+def _render(templates: ChatTemplates, frame: bytes) -> bytes:
     try:
-        return pack({"text": templates.render(Conversation(**frame))})
+        conversation = Conversation(**unpack(frame))
+    except ValueError as cause:
+        return pack({"error": f"the conversation cannot be rendered: {cause}", "param": None})
+    try:
+        return pack({"text": templates.render(conversation)})
     except InvalidRequest as error:
         return pack({"error": error.message, "param": error.param})
-    except UnicodeEncodeError:
+    except PydanticSerializationError:
         return pack({"error": "messages: the chat template made text that is not Unicode", "param": "messages"})
     except MemoryError:
         return pack({"error": f"messages: the chat template needs more than {MEMORY_BYTES >> 20} MiB", "param": "messages"})

@@ -105,7 +105,7 @@ async def test_a_template_that_cannot_be_used_is_found_at_the_start(source: str,
 
 async def test_a_number_that_cannot_be_written_down_is_refused() -> None:
     async with renderer() as templates:
-        with pytest.raises(InvalidRequest, match="the conversation cannot be rendered: Exceeds the limit"):
+        with pytest.raises(InvalidRequest, match="the conversation cannot be rendered: number out of range"):
             await templates.render(Conversation([], settings={"x": 10**5000}))
 
 
