@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from tokenizers import Tokenizer
+
 from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort, percentile
 from twostep.benchmarks.harness.rows import Measured
 from twostep.benchmarks.router_rows import prompts
-from twostep.benchmarks.router_rows.stand import Server, send, standing, tokenizer
-from twostep.router.tokenizer import Tokenizer
+from twostep.benchmarks.router_rows.stand import MODEL, Server, send, standing
+from twostep.cli.model_store.catalogue import find_model
 
 COLD = "220 KB prompts, cold: tokenized per core-second"
 OTHERS = "220 KB prompts, cold: added to the TTFT p99 of others"
@@ -18,7 +20,7 @@ SEEN_SHARE = 0.95
 
 
 async def measure(effort: Effort) -> Outcomes:
-    words = tokenizer()
+    library = Tokenizer.from_file(str(find_model(MODEL) / "tokenizer.json"))
     cold: list[float] = []
     alone: list[float] = []
     others_ms: list[float] = []
@@ -27,7 +29,7 @@ async def measure(effort: Effort) -> Outcomes:
     async with standing(with_peers=False) as stand:
         await send(stand.ours, _cold(stand.ours, 2, 0))
         for number in range(1, effort.rounds + 1):
-            alone.append(_alone_per_s(words, number))
+            alone.append(_alone_per_s(library, number))
             count = effort.pick(20, 8)
             quiet = await send(stand.ours, _short(stand.ours, 4 * count, number))
             before_s = stand.ours.cpu_s()
@@ -60,10 +62,11 @@ async def _seen(server: Server, count: int, seed: int) -> tuple[float, int]:
     return count / (server.cpu_s() - before_s), first.num_failed + result.num_failed
 
 
-def _alone_per_s(words: Tokenizer, seed: int) -> float:
+def _alone_per_s(library: Tokenizer, seed: int) -> float:
+    """Return what Hugging Face's library encodes of whole texts, without any of ours around it."""
     text = prompts.text(prompts.LONG_CHARACTERS, 900 + seed)
     started = time.process_time()
-    words.encode(text)
+    library.encode_batch_fast([text], add_special_tokens=False)
     return 1 / (time.process_time() - started)
 
 
