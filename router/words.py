@@ -15,6 +15,8 @@ from twostep.router.word_rules import Split, UnknownRule, word_splits
 MAX_WORDS = 1 << 17
 MAX_WORD_CHARACTERS = 64
 """Longer ones are not remembered, so that all that is remembered takes some 40 MB at most."""
+MAX_CHARACTERS = 1 << 14
+"""Longer texts are left to the library, which lets other threads go on meanwhile: these take a millisecond at most."""
 VISIBLE = {code: chr(code if 33 <= code <= 126 else 289 if code == 127 else 256 + code) for code in range(128)}
 """The characters by which byte-level models know the bytes of ASCII."""
 PROBE = (
@@ -27,7 +29,7 @@ Encode = Callable[[str], list[int]]
 
 
 class Words:
-    """Encodes texts, with `encode` what is not ASCII. Its methods are called on any thread."""
+    """Encodes texts, with `encode` what is not ASCII, or long. Its methods are called on any thread."""
 
     def __init__(self, splits: Sequence[Split], added: Mapping[str, int], encode_word: Encode, encode: Encode) -> None:
         self._splits = splits
@@ -48,7 +50,7 @@ class Words:
         return tokens
 
     def _of_part(self, text: str) -> list[int]:
-        if not text.isascii():
+        if len(text) > MAX_CHARACTERS or not text.isascii():
             return self._encode(text)
         words: Iterable[str] = [text]
         for split in self._splits:

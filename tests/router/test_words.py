@@ -103,6 +103,12 @@ def test_what_is_not_ascii_is_encoded_as_a_whole() -> None:
     assert known.encode("a b<x>é é<x>") == [1, 1, 7, 3, 7]
 
 
+def test_a_long_text_is_left_to_the_library() -> None:
+    known = Words([str.split], {}, lambda word: [1], lambda text: [len(text)])
+    assert known.encode("x " * (words.MAX_CHARACTERS // 2)) == [1] * (words.MAX_CHARACTERS // 2)
+    assert known.encode("x" * (words.MAX_CHARACTERS + 1)) == [words.MAX_CHARACTERS + 1]
+
+
 @pytest.mark.parametrize(
     "token", [AddedToken("<x>", lstrip=True), AddedToken("<x>", rstrip=True), AddedToken("<x>", single_word=True)]
 )
