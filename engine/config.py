@@ -39,6 +39,9 @@ class SchedulingConfig:
 
 @config
 class EngineConfig:
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """What the model is computed on; `auto`: a GPU where torch sees one. A node that is to have one says `cuda`, and exits
+    without."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Stored type of weights and KV cache."""
     block_tokens: Annotated[int, Field(gt=0, multiple_of=HASH_BLOCK_TOKENS)] = 32
@@ -61,4 +64,7 @@ class EngineConfig:
     """CPU threads the model computes with; unset: `OMP_NUM_THREADS`, or one for each core that this process may use."""
     kernels: Literal["auto", "avx512bf16", "avx512", "avx2", "portable", "torch"] = "auto"
     """What computes on CPU: kernels compiled for the best instructions here, for those named, or torch alone. Nodes that hand
-    KV to each other must compute alike: in a fleet of unequal processors, name what all of them have."""
+    KV to each other must compute alike: in a fleet of unequal processors, name what all of them have. On a GPU: Triton's
+    kernels, or torch alone."""
+    max_graph_batch: Annotated[int, Field(ge=0)] | None = None
+    """Decode steps of at most so many requests are replayed from CUDA graphs on a GPU; unset: all of `max_batch`; 0: none."""

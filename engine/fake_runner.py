@@ -62,6 +62,7 @@ class FakeRunner:
     """
 
     kernels = "fake"
+    device = None
 
     def __init__(
         self,

@@ -15,19 +15,24 @@ REST: Literal["rest"] = "rest"
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Bytes that are taken whatever the KV cache gets: by weights, by what a step computes with, and by the landing pool."""
+    """Bytes that are taken whatever the KV cache gets.
+
+    By weights, by what a step computes with, by the landing pool, and by captured steps.
+    """
 
     weights: int
     workspace: int
     landing: int = 0
+    graphs: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.workspace + self.landing
+        return self.weights + self.workspace + self.landing + self.graphs
 
     def __str__(self) -> str:
-        landing = f", landing pool {_mib(self.landing)}" if self.landing else ""
-        return f"weights {_mib(self.weights)}, workspace {_mib(self.workspace)}{landing}"
+        parts = {"landing pool": self.landing, "graphs": self.graphs}
+        more = "".join(f", {name} {_mib(num_bytes)}" for name, num_bytes in parts.items() if num_bytes)
+        return f"weights {_mib(self.weights)}, workspace {_mib(self.workspace)}{more}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Protocol
 from twostep.core.errors import RequestFault
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.engine.batch import Batch
+from twostep.engine.device_report import DeviceReport
 from twostep.engine.kv_cache import KVCache
 
 OnLayers = Callable[[range], None]
@@ -55,6 +56,10 @@ class Runner(Protocol):
     @property
     def kernels(self) -> str:
         """What computes, and, where it stands in for what was asked for, why; for people."""
+
+    @property
+    def device(self) -> DeviceReport | None:
+        """What a device with graphs and memory of its own has counted; None where there is none."""
 
     def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         """Begin to run a batch; it runs after those launched before it."""

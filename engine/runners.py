@@ -19,7 +19,7 @@ def build_runner(model: str | Path, config: EngineConfig, *, landing_bytes: int 
     kind, _, knobs = str(model).partition(":")
     if kind == "fake":
         return FakeRunner(fake_model(knobs), config, landing_bytes=landing_bytes)
-    return _torch_runner(Path(model), config, landing_bytes, tell)
+    return _model_runner(Path(model), config, landing_bytes, tell)
 
 
 def fake_model(knobs: str) -> FakeModel:
@@ -33,9 +33,27 @@ def fake_model(knobs: str) -> FakeModel:
     return load(FakeModel, overrides=overrides)
 
 
-def _torch_runner(folder: Path, config: EngineConfig, landing_bytes: int, tell: Tell) -> Runner:
+def _model_runner(folder: Path, config: EngineConfig, landing_bytes: int, tell: Tell) -> Runner:
     try:
+        import torch
+
         from twostep.engine.torch_runner import TorchRunner
     except ImportError as cause:
         raise ConfigError(f"serving a model needs {cause.name}: install twostep[node]") from cause
-    return TorchRunner(folder, config, landing_bytes=landing_bytes, tell=tell)
+    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
+        return TorchRunner(folder, config, landing_bytes=landing_bytes, tell=tell)
+    return _gpu_runner(folder, config, landing_bytes, tell)
+
+
+def _gpu_runner(folder: Path, config: EngineConfig, landing_bytes: int, tell: Tell) -> Runner:
+    """Return Triton's kernels at work, or torch where it was asked for, or where they do not cover the model: that is told."""
+    from twostep.engine.gpu.build import build_gpu_runner, why_uncovered
+    from twostep.engine.gpu.cuda_device import CudaDevice
+    from twostep.engine.torch_runner import TorchRunner
+
+    if config.kernels not in ("auto", "torch"):
+        raise ConfigError(f"engine.kernels = {config.kernels}: that is for CPUs, and engine.device is a GPU here")
+    reason = why_uncovered(folder)
+    if config.kernels == "torch" or reason:
+        return TorchRunner(folder, config, "cuda", landing_bytes=landing_bytes, tell=tell, why_torch=reason)
+    return build_gpu_runner(folder, config, CudaDevice(), landing_bytes=landing_bytes, tell=tell)

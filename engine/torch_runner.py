@@ -8,28 +8,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from twostep.core.block_hash import HASH_SCHEME, SALT_RULE
 from twostep.core.cache_folder import cache_folder
-from twostep.core.digest import DIGEST_VERSION
-from twostep.core.errors import ConfigError, RequestFault
-from twostep.core.fingerprint import Fingerprint, Geometry
+from twostep.core.errors import RequestFault
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Draw
 from twostep.engine.config import EngineConfig
 from twostep.engine.cpu_forward import CpuForward
 from twostep.engine.forward import Forward
+from twostep.engine.identity import fingerprint_of, geometry_of
 from twostep.engine.kernels.cpu.choice import Kernels, NoKernels, choose_kernels
 from twostep.engine.kv_cache import HostKVCache, KVCache
 from twostep.engine.memory_budget import Needs, available_host_bytes, plan_memory
-from twostep.engine.model_folder import ModelFolder, open_model_folder
-from twostep.engine.models.causal_lm import CausalLM, ModelFacts
+from twostep.engine.model_folder import open_model_folder
+from twostep.engine.models.causal_lm import CausalLM
 from twostep.engine.progress import Tell, WeightsProgress, tell_nobody
 from twostep.engine.runner import Collect, OnLayers, Ran
-from twostep.engine.sampler import SAMPLER_VERSION, sample
+from twostep.engine.sampler import sample
 from twostep.engine.torch_forward import TorchForward
 from twostep.engine.torch_kv_cache import TorchKVCache
 from twostep.engine.weights import empty_model, load_weights, own, weight_bytes, workspace_bytes
-from twostep.engine.weights_digest import file_sha256, weights_digest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -39,10 +36,12 @@ log = logging.getLogger(__name__)
 class TorchRunner:
     """Implements `Runner` for the model in a Hugging Face folder. Raises ConfigError when it cannot be served as told.
 
-    `landing_bytes` of the host's memory are for somebody else; `tell` hears what is being loaded.
+    `landing_bytes` of the host's memory are for somebody else; `tell` hears what is being loaded; `why_torch` is why torch
+    computes on a GPU where kernels were asked for.
     """
 
     depth = 1
+    device = None
 
     def __init__(
         self,
@@ -52,12 +51,13 @@ class TorchRunner:
         *,
         landing_bytes: int = 0,
         tell: Tell = tell_nobody,
+        why_torch: str = "",
     ) -> None:
         place, dtype = torch.device(device), DTYPES[config.dtype]
         folder = open_model_folder(model_folder)
         model = empty_model(folder)
         facts = model.facts
-        kernels = choose_kernels(model, config, cache_folder() / "kernels") if place.type == "cpu" else NoKernels()
+        kernels = choose_kernels(model, config, cache_folder() / "kernels") if place.type == "cpu" else NoKernels(why_torch)
         layout = KVLayout(facts.num_layers, facts.num_kv_heads, facts.head_dim, config.block_tokens, config.dtype)
         weights = weight_bytes(model, dtype)
         needs = Needs(
@@ -66,7 +66,7 @@ class TorchRunner:
             landing=landing_bytes if place.type == "cpu" else 0,
         )
         num_blocks = _num_blocks(layout, config, needs, place)
-        self.geometry = _geometry(config, facts, num_blocks)
+        self.geometry = geometry_of(config, facts, num_blocks)
         load_weights(model, folder, dtype, place, WeightsProgress(weights, tell).advance)
         self.kv, words = _kv_cache(layout, num_blocks, place)
         tell("preparing the weights")
@@ -74,7 +74,7 @@ class TorchRunner:
         self.kernels = kernels.description
         log.info("computing with %s", self.kernels)
         tell("hashing the weights")
-        self.fingerprint = _fingerprint(folder, facts, layout, self._forward.numerics)
+        self.fingerprint = fingerprint_of(folder, facts, layout, self._forward.numerics)
 
     def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         draws = [chunk.draw for chunk in batch.chunks if chunk.draw]
@@ -132,38 +132,3 @@ def usual_threads() -> int:
     """Return how many threads compute unless told: `OMP_NUM_THREADS`, by which nodes share a machine, or one for each core."""
     told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return int(told) if told.isdecimal() and int(told) else len(os.sched_getaffinity(0))
-
-
-def _geometry(config: EngineConfig, facts: ModelFacts, num_blocks: int) -> Geometry:
-    wanted = config.max_model_tokens or facts.max_tokens
-    if wanted > facts.max_tokens:
-        raise ConfigError(f"engine.max_model_tokens = {wanted}: this model takes {facts.max_tokens} tokens")
-    return Geometry(
-        block_tokens=config.block_tokens,
-        max_model_tokens=min(wanted, num_blocks * config.block_tokens),
-        layer_group=min(config.layer_group, facts.num_layers),
-        first_head=0,
-        end_head=facts.num_kv_heads,
-    )
-
-
-def _fingerprint(folder: ModelFolder, facts: ModelFacts, layout: KVLayout, numerics: str) -> Fingerprint:
-    return Fingerprint(
-        model=folder.name,
-        weights=weights_digest(folder, cache_folder() / "weights-digests"),
-        tokenizer=file_sha256(folder.tokenizer),
-        layout=layout.layout_id,
-        dtype=layout.dtype,
-        num_layers=facts.num_layers,
-        num_kv_heads=facts.num_kv_heads,
-        head_dim=facts.head_dim,
-        vocab_size=facts.vocab_size,
-        rope=facts.rope,
-        model_config=facts.config,
-        sliding_window=facts.sliding_window,
-        numerics=numerics,
-        sampler=SAMPLER_VERSION,
-        hash_scheme=HASH_SCHEME,
-        salt_rule=SALT_RULE,
-        digest=DIGEST_VERSION,
-    )

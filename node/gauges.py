@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from twostep.core.ids import RequestId
+from twostep.engine.device_report import DeviceReport
 from twostep.engine.engine import Engine
 from twostep.node.metrics import NodeMetrics
 
@@ -16,9 +17,24 @@ def observe_engine(metrics: NodeMetrics, engine: Engine, owners: Callable[[], fr
 
     kernels = engine.runner.kernels
     metrics.observe("kernels", "1 for what computes here.", "kernels", lambda: {kernels: 1.0})
+    if engine.runner.device:
+        observe_device(metrics, engine.runner.device)
     metrics.observe("kv_blocks", "KV blocks by state.", "state", blocks)
     metrics.observe_value("kv_usage_ratio", "Share of the KV blocks that requests hold.", lambda: _usage(engine))
     metrics.observe_value("orphaned_blocks", "KV blocks referenced by nobody alive.", lambda: engine.census(owners).orphaned)
+
+
+def observe_device(metrics: NodeMetrics, report: DeviceReport) -> None:
+    """Publish what a device has counted, and what it took before the first request came."""
+    metrics.observe_value("graph_hits", "Steps that were replayed from a captured graph.", lambda: report.graph_hits)
+    metrics.observe("graph_misses", "Steps that were not, by reason.", "reason", lambda: dict(report.graph_misses))
+    metrics.observe_value("graph_padding_share", "Share of the replayed rows that were padding.", lambda: report.padding_share)
+    metrics.observe_value("graph_capture_bytes", "Memory that captured graphs hold.", lambda: report.capture_bytes)
+    metrics.observe_value("graph_capture_seconds", "How long capturing took at the start.", lambda: report.capture_s)
+    metrics.observe("device_memory_bytes", "The device's memory by what took it.", "what", lambda: report.memory_bytes)
+    metrics.observe(
+        "out_of_memory", "Steps that found no memory, by what became of them.", "outcome", lambda: dict(report.out_of_memory)
+    )
 
 
 def observe_backlog(metrics: NodeMetrics, engine: Engine, waiting_tokens: Callable[[], Sequence[int]]) -> None:

@@ -91,6 +91,7 @@ class TimedRunner:
         self.geometry = runner.geometry
         self.kernels = runner.kernels
         self.depth = runner.depth
+        self.device = runner.device
         self._runner = runner
         self._notes = notes
 

@@ -3,12 +3,15 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import torch
 
 from twostep.core.errors import ConfigError
 from twostep.engine.config import EngineConfig
 from twostep.engine.fake_runner import FakeModel
+from twostep.engine.gpu.build import why_uncovered
 from twostep.engine.runners import build_runner, fake_model
 from twostep.engine.torch_runner import TorchRunner
 from twostep.tests.engine.tiny_llama import write_tiny_llama
@@ -31,6 +34,29 @@ def test_a_folder_gives_a_torch_runner(tmp_path: Path) -> None:
     runner = build_runner(write_tiny_llama(tmp_path / "m").folder, EngineConfig(kv_bytes=1 << 20, num_threads=1))
     assert isinstance(runner, TorchRunner)
     assert runner.fingerprint.model == "m"
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_a_gpu_is_had_when_it_is_asked_for_or_the_node_does_not_start(
+    device: Literal["cuda", "auto"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    folder = write_tiny_llama(tmp_path / "m", hidden_size=64, num_attention_heads=4).folder
+    with pytest.raises(ConfigError, match="torch sees 0 GPUs"):
+        build_runner(folder, EngineConfig(device=device))
+
+
+def test_cpu_kernels_are_refused_on_a_gpu(tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path / "m").folder
+    with pytest.raises(ConfigError, match="portable"):
+        build_runner(folder, EngineConfig(device="cuda", kernels="portable"))
+
+
+def test_a_model_that_the_kernels_cannot_compute_is_told(tmp_path: Path) -> None:
+    even, odd = {"hidden_size": 64, "num_attention_heads": 4}, {"hidden_size": 48, "num_attention_heads": 6}
+    assert why_uncovered(write_tiny_llama(tmp_path / "m", **even).folder) == ""
+    assert "do not cover" in why_uncovered(write_tiny_llama(tmp_path / "n", **odd).folder)
 
 
 def test_the_fake_runner_needs_no_torch() -> None:

@@ -78,7 +78,7 @@ ONLY_IN = {
 }
 """Modules with few users. No file but a gRPC edge sees a wire type."""
 
-LOADS_TORCH = ("engine/models/", "engine/layers/", "engine/kernels/")
+LOADS_TORCH = ("engine/models/", "engine/layers/", "engine/kernels/", "engine/gpu/", "engine/identity.py")
 """Where torch is loaded, beside the files that import it themselves. Nothing else imports these before their work begins."""
 
 FILES = sorted(path.relative_to(ROOT) for name in FOLDERS for path in (ROOT / name).rglob("*.py") if "_pb2" not in path.name)

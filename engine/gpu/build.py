@@ -1,0 +1,182 @@
+"""Builds the runner of a model on a device: weights, workspace and graphs are measured, and the KV cache gets what is left."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from twostep.core.errors import ConfigError
+from twostep.core.fingerprint import Fingerprint, Geometry
+from twostep.core.ids import BlockId, RequestId
+from twostep.core.kv_layout import KVLayout
+from twostep.engine.batch import Chunk
+from twostep.engine.config import EngineConfig
+from twostep.engine.gpu.decode_graphs import DecodeGraphs, graph_sizes
+from twostep.engine.gpu.decoder import covered
+from twostep.engine.gpu.device import Device
+from twostep.engine.gpu.forward import GpuForward
+from twostep.engine.gpu.runner import GpuRunner
+from twostep.engine.gpu.step_inputs import mixed_numbers
+from twostep.engine.identity import fingerprint_of, geometry_of
+from twostep.engine.kernels.draw_rows import GREEDY
+from twostep.engine.memory_budget import MemoryLedger, Needs, plan_memory
+from twostep.engine.model_folder import open_model_folder
+from twostep.engine.models.decoder import Decoder
+from twostep.engine.progress import Tell, WeightsProgress, tell_nobody
+from twostep.engine.torch_kv_cache import TorchKVCache
+from twostep.engine.weights import empty_model, load_weights, weight_bytes
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+GRAPH_BYTES = 16 << 20
+"""What the driver keeps for one captured step of some hundred kernels, generously; what they really take is measured."""
+KERNELS_VERSION = 1
+"""Raised with every change that may change a bit of what the kernels compute."""
+UNCOVERED = "the kernels for GPUs do not cover this model"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a model tells of itself to others, once it is known how many blocks it has."""
+
+    fingerprint: Fingerprint
+    geometry: Geometry
+
+
+def build_gpu_runner(
+    folder: Path, config: EngineConfig, device: Device, *, landing_bytes: int = 0, tell: Tell = tell_nobody
+) -> GpuRunner:
+    """Return a runner for the model in a Hugging Face folder. Raises ConfigError when it cannot be served as told.
+
+    `landing_bytes` of the device's memory are for somebody else.
+    """
+    opened = open_model_folder(folder)
+    model, dtype = empty_model(opened), DTYPES[config.dtype]
+    decoder = covered(model)
+    if decoder is None:
+        raise ConfigError(UNCOVERED)
+    available = device.free_bytes()
+    load_weights(model, opened, dtype, device.place, WeightsProgress(weight_bytes(model, dtype), tell).advance)
+
+    def told(num_blocks: int) -> Told:
+        tell("hashing the weights")
+        numerics = f"triton v{KERNELS_VERSION} torch {torch.__version__.partition('+')[0]} {device.name}"
+        return Told(
+            fingerprint_of(opened, decoder.facts, layout_of(decoder, config), numerics),
+            geometry_of(config, decoder.facts, num_blocks),
+        )
+
+    return fit_runner(decoder, config, device, available, told, landing_bytes=landing_bytes, tell=tell)
+
+
+def why_uncovered(folder: Path) -> str:
+    """Return why the kernels cannot compute the folder's model; empty when they can. Raises ConfigError for no folder."""
+    return "" if covered(empty_model(open_model_folder(folder))) else UNCOVERED
+
+
+def fit_runner(
+    model: Decoder,
+    config: EngineConfig,
+    device: Device,
+    available: int,
+    told: Callable[[int], Told],
+    *,
+    landing_bytes: int = 0,
+    tell: Tell = tell_nobody,
+) -> GpuRunner:
+    """Return a runner for a loaded model; `available` bytes of the device were free before that was loaded.
+
+    Raises ConfigError when memory does not suffice.
+    """
+    layout = layout_of(model, config)
+    sizes = graph_sizes(config.max_batch if config.max_graph_batch is None else min(config.max_graph_batch, config.max_batch))
+    tell("measuring what a step takes")
+    with torch.inference_mode():
+        needs = _measured_needs(model, config, layout, device, landing_bytes, num_graphs=len(sizes))
+    ledger = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
+    num_blocks = ledger.kv // layout.block_bytes
+    geometry_and_more = told(num_blocks)
+    kv = TorchKVCache(layout, num_blocks, device.place)
+    max_tokens = geometry_and_more.geometry.max_model_tokens
+    with torch.inference_mode():
+        forward = _forward(model, kv.words, config, layout, device, max_tokens)
+        graphs = DecodeGraphs(forward, device, layout.block_tokens, sizes)
+        _capture(graphs, device, tell)
+    runner = GpuRunner(
+        forward,
+        graphs,
+        kv,
+        device,
+        fingerprint=geometry_and_more.fingerprint,
+        geometry=geometry_and_more.geometry,
+    )
+    runner.device.memory_bytes = _spent(ledger, graphs.cost.num_bytes)
+    log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
+    log.info("captured %d steps in %.1f s, %d MiB", len(sizes), graphs.cost.seconds, graphs.cost.num_bytes >> 20)
+    return runner
+
+
+def layout_of(model: Decoder, config: EngineConfig) -> KVLayout:
+    """Return how the model's KV lies in memory."""
+    facts = model.facts
+    return KVLayout(facts.num_layers, facts.num_kv_heads, facts.head_dim, config.block_tokens, config.dtype)
+
+
+def _forward(
+    model: Decoder, words: Tensor, config: EngineConfig, layout: KVLayout, device: Device, max_tokens: int
+) -> GpuForward:
+    pools = words.view(DTYPES[layout.dtype]).view(*words.shape[:-1], 2, layout.head_dim)
+    return GpuForward(
+        model, pools, layout, device, max_batch=config.max_batch, max_tokens=max_tokens, layer_group=config.layer_group
+    )
+
+
+def _capture(graphs: DecodeGraphs, device: Device, tell: Tell) -> None:
+    try:
+        with device.working():
+            graphs.capture(tell)
+    except torch.OutOfMemoryError as cause:
+        raise ConfigError(
+            "the device's memory does not suffice to capture decode steps: lower engine.kv_bytes, engine.max_graph_batch or "
+            "engine.max_batch"
+        ) from cause
+
+
+def _measured_needs(
+    model: Decoder, config: EngineConfig, layout: KVLayout, device: Device, landing_bytes: int, *, num_graphs: int
+) -> Needs:
+    """Run the largest step, and the largest decode, over a cache of one block, which takes whatever is written."""
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    max_tokens = config.max_model_tokens or model.facts.max_tokens
+    words = torch.zeros(layout.pool_shape(1), dtype=torch.int32, device=device.place)
+
+    def build_and_run() -> None:
+        forward = _forward(model, words, config, layout, device, max_tokens)
+        with device.working():
+            _run_longest(forward, config, layout, device, max_tokens)
+
+    workspace = device.peak_bytes(build_and_run)
+    return Needs(weights=weights, workspace=workspace, landing=landing_bytes, graphs=num_graphs * GRAPH_BYTES)
+
+
+def _run_longest(forward: GpuForward, config: EngineConfig, layout: KVLayout, device: Device, max_tokens: int) -> None:
+    num_decodes = min(config.max_batch - 1, config.token_budget - 1)
+    num_prompt = min(config.token_budget - num_decodes, max_tokens)
+    lengths = [*[1] * num_decodes, num_prompt]
+    blocks = (BlockId(0),) * layout.num_blocks(max(lengths))
+    chunks = [Chunk(RequestId(f"r{i}"), (0,) * length, 0, blocks, GREEDY) for i, length in enumerate(lengths)]
+    placed = forward.rows.place(chunks)
+    forward.rows.write(placed.changes)
+    numbers = mixed_numbers(chunks, placed.rows, layout.block_tokens, forward.rows.spare)
+    drawn = torch.empty(len(chunks), dtype=torch.int64, device=device.place)
+    forward.run(numbers.inputs(device.send(numbers.memory)), drawn)
+
+
+def _spent(ledger: MemoryLedger, captured: int) -> Mapping[str, int]:
+    needs = ledger.needs
+    spent = {"weights": needs.weights, "workspace": needs.workspace, "landing": needs.landing, "graphs": captured}
+    return {**spent, "kv": ledger.kv, "free": ledger.available - sum(spent.values()) - ledger.kv}
