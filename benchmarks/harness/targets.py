@@ -49,6 +49,12 @@ def read_targets(benchmark: str, path: Path = FILE) -> tuple[Target, ...]:
     return tuple(map(_target, json.loads(path.read_text(encoding="utf-8"))[benchmark]))
 
 
+def read_published(benchmark: str, path: Path = FILE) -> Mapping[str, str]:
+    """Return what others have published for rows of `benchmark`, by row, in words."""
+    rows = json.loads(path.read_text(encoding="utf-8"))[benchmark]
+    return {row["name"]: row["published"] for row in rows if row.get("published")}
+
+
 def _target(told: Mapping[str, Any]) -> Target:
     name, peer_name = told["name"], told.get("peer")
     goal = _goal(name, told["target"]) if told.get("target") else None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from twostep.engine.gpu.device import Mark
 from twostep.engine.kernels.kernel_set import KernelSet
 
 WAITS_FOR_THE_DEVICE = frozenset({"aten._local_scalar_dense.default", "aten.nonzero.default"})
@@ -31,7 +32,8 @@ class CpuMark:
     def wait(self) -> None:
         """All has run already."""
 
-    def seconds_since(self, earlier: "CpuMark") -> float:
+    def seconds_since(self, earlier: Mark) -> float:
+        assert isinstance(earlier, CpuMark)
         return 1e-6 * (self.at - earlier.at)
 
 

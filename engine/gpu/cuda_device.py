@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from twostep.core.errors import ConfigError
+from twostep.engine.gpu.device import Mark
 from twostep.engine.kernels.gpu_presence import require_triton
 from twostep.engine.kernels.kernel_set import KernelSet
 
@@ -23,7 +24,8 @@ class CudaMark:
     def wait(self) -> None:
         self.event.synchronize()
 
-    def seconds_since(self, earlier: "CudaMark") -> float:
+    def seconds_since(self, earlier: Mark) -> float:
+        assert isinstance(earlier, CudaMark)
         return float(earlier.event.elapsed_time(self.event)) * MS
 
 

@@ -16,8 +16,8 @@ from twostep.engine.gpu.decode_graphs import DecodeGraphs
 from twostep.engine.gpu.device import Device, Fetched, Mark
 from twostep.engine.gpu.forward import GpuForward
 from twostep.engine.gpu.step_inputs import MixedNumbers, mixed_numbers
-from twostep.engine.kv_cache import KVCache
 from twostep.engine.runner import Collect, Drawn, OnLayers, Ran
+from twostep.engine.torch_kv_cache import TorchKVCache
 
 NO_NUMBER = -1
 """What a kernel draws from logits that are no numbers."""
@@ -55,7 +55,7 @@ class GpuRunner:
         self,
         forward: GpuForward,
         graphs: DecodeGraphs,
-        kv: KVCache,
+        kv: TorchKVCache,
         device: Device,
         *,
         fingerprint: Fingerprint,
@@ -70,6 +70,11 @@ class GpuRunner:
         self._graphs = graphs
         self._device = device
         self._last_end: Mark | None = None
+
+    def without_graphs(self) -> "GpuRunner":
+        """Return a runner over the same memory that computes every step as it comes, to be compared with this one in turn."""
+        none = DecodeGraphs(self._forward, self._device, self.kv.layout.block_tokens, ())
+        return GpuRunner(self._forward, none, self.kv, self._device, fingerprint=self.fingerprint, geometry=self.geometry)
 
     def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         with torch.inference_mode(), self._device.working():

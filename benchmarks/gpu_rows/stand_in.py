@@ -1,0 +1,24 @@
+"""Lets the GPU's benchmark run where pydantic is not installed and nothing can be: configurations are made, and not checked."""
+
+import dataclasses
+import sys
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+
+def stand_in_for_pydantic() -> None:
+    """Put a module that does nothing in pydantic's place, unless it is there. To be called before ours are imported."""
+    if find_spec("pydantic"):
+        return
+    module, inner = ModuleType("pydantic"), ModuleType("pydantic.dataclasses")
+    for name in ("ConfigDict", "Field", "TypeAdapter"):
+        setattr(module, name, lambda *_, **__: None)
+    module.ValidationError = type("ValidationError", (ValueError,), {})  # type: ignore[attr-defined]
+    inner.dataclass = _dataclass  # type: ignore[attr-defined]
+    sys.modules |= {"pydantic": module, "pydantic.dataclasses": inner}
+
+
+def _dataclass(*, config: object, **options: Any) -> Any:
+    del config
+    return dataclasses.dataclass(**options)
