@@ -4,11 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from twostep.core.digest import Digests
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
+
+Units = NDArray[np.int32]
+"""Indices of pieces of memory of equal size, counted from its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,33 @@ class LandedPiece:
         """Return the positions that P's block number `source_block` of the range holds; the last may be partial."""
         start = self.missing.start + source_block * self.source_block_tokens
         return TokenRange(start, min(start + self.source_block_tokens, self.missing.end))
+
+
+class OpenMemory(Protocol):
+    """Memory of a node, on the host or on a device, that others may write into. It lives as long as this does."""
+
+    def region(self) -> MemoryRegion: ...
+
+    def read(self, offset: int, num_bytes: int) -> bytes:
+        """Return what lies there now, wherever that is."""
+
+
+class Staged(Protocol):
+    """Units of the pool on their way into host memory."""
+
+    def is_done(self) -> bool: ...
+
+
+class Staging(Protocol):
+    """Host memory of a few slots, each for one unit of a pool, which transports can read where they cannot read the pool."""
+
+    @property
+    def num_slots(self) -> int: ...
+
+    def region(self) -> MemoryRegion: ...
+
+    def copy(self, units: Units, first_slot: int) -> Staged:
+        """Begin to copy units of the pool into the slots from `first_slot` on, beside everything that the device computes."""
 
 
 class KVMemory(Protocol):

@@ -5,6 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from twostep.core.errors import ConfigError
 
 
@@ -22,6 +24,21 @@ class MemoryRegion:
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             raise ValueError(f"[{offset}, {offset + num_bytes}) lies outside a region of {self.num_bytes} bytes")
         return MemoryRegion(self.address + offset, num_bytes, self.kind, self.device)
+
+
+class HostMemory:
+    """Page-aligned, zeroed memory with every page in place. `key` is what asks for it. Raises ConfigError as `host_pages`."""
+
+    def __init__(self, num_bytes: int, key: str) -> None:
+        self.bytes = np.frombuffer(touched_host_pages(num_bytes, key), dtype=np.uint8)
+
+    def region(self) -> MemoryRegion:
+        return MemoryRegion(self.bytes.ctypes.data, self.bytes.nbytes)
+
+    def read(self, offset: int, num_bytes: int) -> bytes:
+        """Return what lies there. Raises ValueError when that is outside."""
+        self.region().slice(offset, num_bytes)
+        return self.bytes[offset : offset + num_bytes].tobytes()
 
 
 def host_pages(num_bytes: int, key: str) -> mmap.mmap:

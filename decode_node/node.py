@@ -19,7 +19,6 @@ from twostep.decode_node.backpressure import Backpressure
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.decode_node.handoffs import Handoffs
 from twostep.decode_node.landing_gauges import LandingGauges
-from twostep.decode_node.landing_memory import LandingMemory
 from twostep.decode_node.ledger import decode_ledger
 from twostep.decode_node.legs import Legs
 from twostep.decode_node.parts import MAX_ANSWERS, Parts
@@ -56,7 +55,11 @@ PAIR_SHARE = 0.75
 
 
 class DecodeNode:
-    """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's."""
+    """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's.
+
+    `is_landing_on_host`: the transport cannot write into the memory that the KV cache lies in. `slow_path` is why KV goes a
+    slower way than it may.
+    """
 
     def __init__(
         self,
@@ -70,10 +73,12 @@ class DecodeNode:
         threads: Threads = OWN_THREADS,
         channels: Channels | None = None,
         spans: SpanSink | None = None,
+        is_landing_on_host: bool = False,
+        slow_path: str = "",
     ) -> None:
         timers = config.timers
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
-        self._memory = LandingMemory(config.landing_bytes)
+        self._memory = runner.kv.open_memory(config.landing_bytes, on_host=is_landing_on_host)
         self._transport = transport
         self._channels = channels or Channels()
         self._receiver = Receiver(transport, runner.kv, self._memory.region(), clock=clock, threads=threads)
@@ -81,7 +86,7 @@ class DecodeNode:
             config.landing_bytes, cooldown_s=timers.landing_cooldown_s, clock=clock, max_share=config.landing_share
         )
         reply = self._hello_reply(node, runner)
-        self.peers = SourcePeers(reply, landing, runner.kv.layout, max_sources=config.max_peers, clock=clock)
+        self.peers = SourcePeers(reply, landing, self._memory, runner.kv.layout, max_sources=config.max_peers, clock=clock)
         self.parts = Parts(
             node=node,
             engine=Engine(runner, config.engine, clock=clock),
@@ -114,7 +119,7 @@ class DecodeNode:
         self._feed = EngineFeed(self.parts.engine, metrics, self.parts.tracer, clock, threads)
         self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
-        self.readiness = Readiness(self._feed, timers.stall_s)
+        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path)
         self.control = self._new_control(growth_tokens)
         self.integrity = self._new_integrity()
         self._peer_gauges = PeerGauges(metrics, self.peers.states, transport.path)

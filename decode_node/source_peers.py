@@ -8,9 +8,10 @@ from twostep.core.clock import Clock
 from twostep.core.errors import Overloaded, StaleLeg, UnprovenPair, Unsupported
 from twostep.core.ids import NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
+from twostep.core.kv_memory import OpenMemory
 from twostep.core.ticket import LandingExtent
 from twostep.kv_transfer.landing import LandingPool, source_layout
-from twostep.kv_transfer.probe import landed_probe_digest
+from twostep.kv_transfer.probe import probe_digest
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Hello, HelloReply
 
@@ -38,11 +39,24 @@ class _Source:
 
 
 class SourcePeers:
-    """At most `max_sources` prefill nodes, one incarnation of each. `reply` is what everybody is told, but for the probe."""
+    """At most `max_sources` prefill nodes, one incarnation of each. `reply` is what everybody is told, but for the probe.
 
-    def __init__(self, reply: HelloReply, landing: LandingPool, layout: KVLayout, *, max_sources: int, clock: Clock) -> None:
+    `memory` is what the landing pool lies in.
+    """
+
+    def __init__(
+        self,
+        reply: HelloReply,
+        landing: LandingPool,
+        memory: OpenMemory,
+        layout: KVLayout,
+        *,
+        max_sources: int,
+        clock: Clock,
+    ) -> None:
         self._reply = reply
         self._landing = landing
+        self._memory = memory
         self._layout = layout
         self._max_sources = max_sources
         self._clock = clock
@@ -84,7 +98,7 @@ class SourcePeers:
             raise StaleLeg(f"{node} has not introduced itself here")
         if source.probe is None:
             return source.stage is PeerStage.PROVEN
-        arrived = landed_probe_digest(self._reply.landing, source.probe.offset, source.probe.num_bytes) == digest
+        arrived = probe_digest(self._memory.read(source.probe.offset, source.probe.num_bytes)) == digest
         if arrived:
             self._landing.give_back(source.probe, proven=not source.has_retried)
             self._sources[node.id] = replace(source, stage=PeerStage.PROVEN, probe=None)

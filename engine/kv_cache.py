@@ -11,8 +11,8 @@ import numpy as np
 from twostep.core.digest import Digests, Words, digest_blocks, token_coefficients
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.kv_memory import KVMemory, LandedPiece
-from twostep.core.memory import MemoryRegion, host_pages
+from twostep.core.kv_memory import KVMemory, LandedPiece, OpenMemory, Staging
+from twostep.core.memory import HostMemory, MemoryRegion, host_pages
 from twostep.core.ticket import TokenRange
 
 WORDS_AT_ONCE = 24 << 10
@@ -24,6 +24,15 @@ class KVCache(KVMemory, Protocol):
 
     @property
     def num_blocks(self) -> int: ...
+
+    def open_memory(self, num_bytes: int, *, on_host: bool) -> OpenMemory:
+        """Return zeroed memory out of which `copy_in` copies, beside the pool or in host memory.
+
+        Raises ConfigError when it cannot be had.
+        """
+
+    def staging(self, unit_bytes: int, num_slots: int) -> Staging:
+        """Return staging for units of the pool, for transports that cannot read it."""
 
 
 class HostKVCache:
@@ -37,6 +46,15 @@ class HostKVCache:
 
     def region(self) -> MemoryRegion:
         return MemoryRegion(self.words.ctypes.data, self.words.nbytes)
+
+    def open_memory(self, num_bytes: int, *, on_host: bool) -> HostMemory:
+        """See `KVCache.open_memory`: the pool itself lies on the host."""
+        del on_host
+        return HostMemory(num_bytes, "landing_bytes")
+
+    def staging(self, unit_bytes: int, num_slots: int) -> Staging:
+        """Raises ValueError: every transport can read this pool."""
+        raise ValueError(f"a pool on the host needs no {num_slots} slots of {unit_bytes} bytes")
 
     def copy_in(self, extent: MemoryRegion, piece: LandedPiece, table: Sequence[BlockId]) -> Digests:
         """See `KVMemory.copy_in`. Raises ValueError when the extent's size or the alignment of `missing` does not fit."""

@@ -15,6 +15,7 @@ from twostep.core.kv_layout import KVLayout
 from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
+from twostep.engine.device_memory import DeviceMemory, PinnedStaging, region_of
 from twostep.engine.kernels.block_kernels import BlockKernels, Landed
 from twostep.engine.kernels.gpu_presence import require_triton
 from twostep.engine.kernels.reference_blocks import TorchBlocks
@@ -35,10 +36,13 @@ class TorchKVCache:
         self._kernels = kernels or _kernels_for(device)
 
     def region(self) -> MemoryRegion:
-        where, size = self.words.data_ptr(), self.words.nbytes
-        return (
-            MemoryRegion(where, size, "VRAM", self.words.device.index or 0) if self.words.is_cuda else MemoryRegion(where, size)
-        )
+        return region_of(self.words)
+
+    def open_memory(self, num_bytes: int, *, on_host: bool) -> DeviceMemory:
+        return DeviceMemory(num_bytes, self.words.device, on_host=on_host)
+
+    def staging(self, unit_bytes: int, num_slots: int) -> PinnedStaging:
+        return PinnedStaging(self.words, unit_bytes, num_slots)
 
     def copy_in(self, extent: MemoryRegion, piece: LandedPiece, table: Sequence[BlockId]) -> Digests:
         """See `KVMemory.copy_in`. Raises ValueError when the extent's size or the alignment of `missing` does not fit."""

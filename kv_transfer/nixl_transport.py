@@ -179,7 +179,8 @@ class NixlTransport:
 
     def _register(self, region: MemoryRegion) -> None:
         described = [(region.address, region.num_bytes, region.device, "")]
-        self._registered.append(self._agent.register_memory(described, region.kind))
+        with self._transfer_errors(f"{region.kind} cannot be registered"):
+            self._registered.append(self._agent.register_memory(described, region.kind))
 
     def _prepare(self, peer: PeerLanding, agent_name: str) -> Any:
         try:

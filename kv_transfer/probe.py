@@ -1,6 +1,5 @@
 """The proof that bytes move between two nodes, how fast and over what: a random pattern, written twice, known by its digest."""
 
-import ctypes
 import secrets
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -9,7 +8,6 @@ from hashlib import blake2b
 from twostep.core.clock import Clock
 from twostep.core.errors import TransferFailed
 from twostep.core.ids import NodeRef
-from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer.carrier import Carrier, Traffic, carrier_of
 from twostep.kv_transfer.notes import PROBE_NOTE
 from twostep.kv_transfer.promise import promise
@@ -69,11 +67,3 @@ class OutgoingProbe:
 
 def probe_digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
-
-
-def landed_probe_digest(landing: MemoryRegion, offset: int, num_bytes: int) -> bytes:
-    """Return the digest of what lies in the probe extent now. Host memory only; raises ValueError for any other."""
-    extent = landing.slice(offset, num_bytes)
-    if extent.kind != "DRAM":
-        raise ValueError(f"{extent.kind} cannot be read from here")
-    return probe_digest(ctypes.string_at(extent.address, num_bytes))

@@ -7,15 +7,10 @@ import enum
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from twostep.core.ids import NodeRef
+from twostep.core.kv_memory import Units as Units
 from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer.carrier import Traffic
-
-Units = NDArray[np.int32]
-"""Indices of `unit_bytes`-sized pieces, counted from the start of a memory region."""
 
 
 class WriteState(enum.Enum):

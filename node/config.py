@@ -87,6 +87,9 @@ class NodeConfig:
     """Where spans are sent of requests whose router says that they are traced."""
     transport: Literal["nixl", "ucx", "local"] = "nixl"
     """What carries KV between nodes, the same on all of them; `ucx` is for clusters without NIXL, `local` for one process."""
+    allow_host_staged: bool = True
+    """Whether a GPU's KV may go through host memory where the transport cannot reach the GPU's. Where it may not, such a node
+    is never ready: GPUDirect was meant, and is not there."""
     max_queued: Count = 256
     """Requests that may wait for memory; one more is refused."""
     max_bypasses: Annotated[int, Field(ge=0)] = 16

@@ -10,16 +10,16 @@ from typing import Any, Generic, Protocol, TypeVar
 import grpc.aio
 
 from twostep.core.certificates import files_of
-from twostep.core.errors import ConfigError, TransferFailed
+from twostep.core.errors import ConfigError
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
 from twostep.core.otlp import exporting
 from twostep.core.spans import SpanSink
 from twostep.core.threads import OwnThreads, Threads
+from twostep.engine.kv_cache import KVCache
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
-from twostep.kv_transfer.self_test import move_some_bytes
 from twostep.kv_transfer.transport import Transport
 from twostep.kv_transfer.wires import WIRES
 from twostep.node.address import NodeAddress
@@ -28,6 +28,7 @@ from twostep.node.config import NodeConfig
 from twostep.node.control import NodeControl
 from twostep.node.identity import advertised_host, new_identity
 from twostep.node.interfaces import keep_to_interface_of
+from twostep.node.kv_path import KVPath, find_kv_path, transport_along
 from twostep.node.loading import Loading
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
@@ -70,6 +71,8 @@ class Materials:
     channels: Channels
     """To peers."""
     threads: Threads
+    path: KVPath | None = None
+    """The way that KV takes; None between the nodes of one process."""
     spans: SpanSink | None = None
     """Where spans of traced requests go."""
 
@@ -146,8 +149,19 @@ async def _load(
     # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
     loading = OwnThreads(behind={"model"})
     runner = await asyncio.wrap_future(loading.call("model", build))
-    transport = await asyncio.wrap_future(loading.call("transport", lambda: _transport(config, address.node, fabric)))
-    return Materials(address, runner, transport, metrics, channels, _threads(runner))
+    transport, path = await asyncio.wrap_future(
+        loading.call("transport", lambda: _transport(config, address.node, fabric, runner.kv))
+    )
+    if path:
+        metrics.observe("kv_path", "1 for the way that KV takes, found out at the start.", "way", lambda: {path.way.value: 1.0})
+    return Materials(address, runner, transport, metrics, channels, _threads(runner), path)
+
+
+def slow_path(path: KVPath | None, config: NodeConfig) -> str:
+    """Return why KV goes a slower way than it may; empty when it does not."""
+    if path is None or not path.is_staged or config.allow_host_staged:
+        return ""
+    return f"KV goes through host memory, and allow_host_staged is false: {path.why_staged}"
 
 
 def _threads(runner: Runner) -> Threads:
@@ -155,22 +169,18 @@ def _threads(runner: Runner) -> Threads:
     return OwnThreads(behind={"engine"} if runner.kv.region().kind == "DRAM" else ())
 
 
-def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None) -> Transport:
+def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None, kv: KVCache) -> tuple[Transport, KVPath | None]:
     if fabric is not None and config.transport == "local":
-        return LocalTransport(fabric, node)
+        return LocalTransport(fabric, node), None
     keep_to_interface_of(advertised_host(config))
     open_wire = WIRES[config.transport]
-    _require_that_bytes_move(open_wire)
-    return open_wire(node)
-
-
-def _require_that_bytes_move(open_wire: Callable[[NodeRef], Transport]) -> None:
-    """What does not even move bytes on one machine would fail every handshake; a node that is ready has proved this much."""
-    try:
-        moved = move_some_bytes(open_wire)
-    except TransferFailed as cause:
-        raise ConfigError(f"transport: {cause.message}: check UCX_TLS and UCX_NET_DEVICES") from cause
-    logger.info("the transport moves bytes", extra={"bytes_per_s": round(moved.bytes_per_s), "over": moved.carrier})
+    path = find_kv_path(kv, open_wire)
+    told = {"bytes_per_s": round(path.bytes_per_s), "over": path.way.value}
+    if path.is_staged:
+        logger.warning("KV goes through host memory", extra={**told, "reason": path.why_staged})
+    else:
+        logger.info("the transport moves bytes", extra=told)
+    return transport_along(path, open_wire(node), kv), path
 
 
 async def host(node: N, server: Listening, loading: Loading[N], stop: asyncio.Event) -> None:

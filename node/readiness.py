@@ -1,6 +1,7 @@
 """Decides whether a loaded node may be given work.
 
-It may not while it drains or is cordoned, after a fault, with accounts that do not add up, or with an engine that stands still.
+It may not while it drains or is cordoned, after a fault, with accounts that do not add up, with an engine that stands still, or
+where KV goes a slower way than it was told to.
 """
 
 from twostep.core.errors import EngineFault
@@ -8,11 +9,15 @@ from twostep.node.engine_feed import EngineFeed
 
 
 class Readiness:
-    """`stall_s`: an engine that has work but finishes no step for this long makes the node unready."""
+    """`stall_s`: an engine that has work but finishes no step for this long makes the node unready.
 
-    def __init__(self, feed: EngineFeed, stall_s: float) -> None:
+    `slow_path` is why KV goes a slower way than it may; empty when it does not.
+    """
+
+    def __init__(self, feed: EngineFeed, stall_s: float, *, slow_path: str = "") -> None:
         self._feed = feed
         self._stall_s = stall_s
+        self._slow_path = slow_path
         self._stalled_s = 0.0
         self.is_draining = False
         self.fault: EngineFault | None = None
@@ -32,6 +37,8 @@ class Readiness:
             return f"the engine has failed: {self.fault.message}"
         if self.damage:
             return f"the accounts do not add up: {self.damage}"
+        if self._slow_path:
+            return self._slow_path
         if self.is_draining:
             return "the node is draining"
         if self.cordon:

@@ -51,7 +51,7 @@ GOODBYE_CALLS = 2
 class PrefillNode:
     """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's.
 
-    `handoff_address` is where decode nodes reach this node.
+    `handoff_address` is where decode nodes reach this node; `slow_path` is why KV goes a slower way than it may.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class PrefillNode:
         threads: Threads = OWN_THREADS,
         channels: Channels | None = None,
         spans: SpanSink | None = None,
+        slow_path: str = "",
     ) -> None:
         timers, layout = config.timers, runner.kv.layout
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
@@ -112,7 +113,7 @@ class PrefillNode:
         self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, self.parts.tracer, clock, threads)
-        self.readiness = Readiness(self._feed, timers.stall_s)
+        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path)
         self.integrity = self._new_integrity()
         self.control = self._new_control()
         self._peer_gauges = PeerGauges(metrics, peers.states, transport.path)

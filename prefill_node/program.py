@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from twostep.kv_transfer.local_transport import LocalFabric
-from twostep.node.program import Materials, NodeProgram, serve_node
+from twostep.node.program import Materials, NodeProgram, serve_node, slow_path
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.node import PrefillNode
 from twostep.prefill_node.service import add_services
@@ -31,6 +31,7 @@ def node_program(config: PrefillNodeConfig) -> NodeProgram[PrefillNode]:
             threads=materials.threads,
             channels=materials.channels,
             spans=materials.spans,
+            slow_path=slow_path(materials.path, config),
         )
 
     return NodeProgram("prefill", 0, add_services, build)

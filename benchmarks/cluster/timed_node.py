@@ -16,7 +16,7 @@ from twostep.benchmarks.cluster.timings import COPY, STEP
 from twostep.core.digest import Digests
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.kv_memory import LandedPiece
+from twostep.core.kv_memory import LandedPiece, OpenMemory, Staging
 from twostep.core.memory import MemoryRegion
 from twostep.core.program import leave, run_program
 from twostep.core.ticket import TokenRange
@@ -70,6 +70,12 @@ class TimedKV:
 
     def region(self) -> MemoryRegion:
         return self._kv.region()
+
+    def open_memory(self, num_bytes: int, *, on_host: bool) -> OpenMemory:
+        return self._kv.open_memory(num_bytes, on_host=on_host)
+
+    def staging(self, unit_bytes: int, num_slots: int) -> Staging:
+        return self._kv.staging(unit_bytes, num_slots)
 
     def copy_in(self, extent: MemoryRegion, piece: LandedPiece, table: Sequence[BlockId]) -> Digests:
         started = time.monotonic()

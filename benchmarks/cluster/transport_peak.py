@@ -12,8 +12,7 @@ import time
 import numpy as np
 
 from twostep.core.ids import Incarnation, NodeId, NodeRef
-from twostep.core.memory import MemoryRegion
-from twostep.decode_node.landing_memory import LandingMemory
+from twostep.core.memory import HostMemory, MemoryRegion
 from twostep.kv_transfer.nixl_transport import NixlTransport
 from twostep.kv_transfer.transport import PeerLanding, WriteState
 
@@ -39,7 +38,7 @@ async def transport_peak() -> dict[str, float]:
 
 
 def _best_rate(landing: dict[str, str | int]) -> float:
-    memory = LandingMemory(POOL_BYTES)
+    memory = HostMemory(POOL_BYTES, "POOL_BYTES")
     memory.bytes[:] = 1
     transport = NixlTransport(SOURCE)
     transport.register_source(memory.region(), WRITE_BYTES)
@@ -63,7 +62,7 @@ def _write_s(transport: NixlTransport, unit: int) -> float:
 
 
 def _be_written_to() -> None:
-    memory = LandingMemory(POOL_BYTES)
+    memory = HostMemory(POOL_BYTES, "POOL_BYTES")
     memory.bytes[:] = 0
     transport = NixlTransport(TARGET)
     transport.register_landing(memory.region())

@@ -11,8 +11,8 @@ from twostep.benchmarks.harness.rounds import Effort, Side, alternate
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
 from twostep.core.kv_memory import LandedPiece
+from twostep.core.memory import HostMemory
 from twostep.core.ticket import TokenRange
-from twostep.decode_node.landing_memory import LandingMemory
 from twostep.engine.config import EngineConfig
 from twostep.engine.kv_cache import HostKVCache
 
@@ -36,7 +36,7 @@ class Pool:
         self._tokens = TokenRange(0, NUM_TOKENS)
         self._layers = range(30 - config.layer_group, 30)
         self.num_bytes = len(self._layers) * self._num_chunk_blocks * self._layout.layer_block_bytes
-        self._landing = LandingMemory(self._num_chunk_blocks * self._layout.block_bytes)
+        self._landing = HostMemory(self._num_chunk_blocks * self._layout.block_bytes, "landing")
         self._landing.bytes[:] = draw.integers(0, 256, self._landing.bytes.nbytes, np.uint8)
         self._spare = np.zeros(self.num_bytes // 4, np.uint32)
         self._turn = 0

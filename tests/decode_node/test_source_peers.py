@@ -7,7 +7,7 @@ from twostep.core.errors import Overloaded, StaleLeg, TransferFailed
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Generation, Incarnation, NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
-from twostep.decode_node.landing_memory import LandingMemory
+from twostep.core.memory import HostMemory
 from twostep.decode_node.source_peers import SourcePeers
 from twostep.kv_transfer.landing import LandingPool
 from twostep.kv_transfer.probe import probe_digest
@@ -29,10 +29,10 @@ class Rig:
 
     def __init__(self, *, max_sources: int = 8) -> None:
         self.clock = ManualClock()
-        self.memory = LandingMemory(1 << 16)
+        self.memory = HostMemory(1 << 16, "landing_bytes")
         self.landing = LandingPool(1 << 16, cooldown_s=60.0, clock=self.clock)
         reply = HelloReply(D, FINGERPRINT, GEOMETRY, "local", b"", self.memory.region(), 1, 0, 0, Generation(0))
-        self.peers = SourcePeers(reply, self.landing, LAYOUT, max_sources=max_sources, clock=self.clock)
+        self.peers = SourcePeers(reply, self.landing, self.memory, LAYOUT, max_sources=max_sources, clock=self.clock)
 
     def answer_hello(self, node: NodeRef) -> HelloReply:
         return self.peers.answer_hello(Hello(node, FINGERPRINT, GEOMETRY, f"{node.id}:1", "local"))

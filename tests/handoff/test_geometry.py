@@ -8,7 +8,7 @@ from twostep.core.errors import NodeUnavailable
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import NodeId, NodeRef, new_incarnation
 from twostep.core.request import Request
-from twostep.kv_transfer.probe import landed_probe_digest
+from twostep.kv_transfer.probe import probe_digest
 from twostep.node.handoff_messages import Failed
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import geometry_to_pb, node_to_pb, ticket_from_pb
@@ -29,7 +29,7 @@ def introduce_another(pair: Pair, block_tokens: int) -> tuple[NodeRef, Geometry]
     node, geometry = NodeRef(NodeId("q"), new_incarnation()), replace(hello.geometry, block_tokens=block_tokens)
     reply = pair.decode.answer_hello(replace(hello, node=node, geometry=geometry))
     assert pair.decode.peers.prove(
-        node, reply.registration, landed_probe_digest(reply.landing, reply.probe_offset, reply.probe_bytes)
+        node, reply.registration, probe_digest(pair.decode._memory.read(reply.probe_offset, reply.probe_bytes))
     )
     return node, geometry
 

@@ -8,7 +8,7 @@ import numpy as np
 from twostep.core.digest import Digests, Words, digest
 from twostep.core.ids import BlockId
 from twostep.core.kv_layout import KVLayout
-from twostep.core.kv_memory import LandedPiece
+from twostep.core.kv_memory import LandedPiece, Units
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 from twostep.kv_transfer.source_digests import SourceDigests
@@ -69,6 +69,36 @@ class HostMemory:
         _, _, heads, _, words = self._layout.pool_shape(1)
         shape = self._layout.num_layers, piece.num_slots, heads, piece.source_block_tokens, words
         return view(extent).view(np.uint32).reshape(shape)
+
+
+class LateStaging:
+    """Implements `Staging` over units of `source`. A copy is made when it is looked at for the `num_looks`th time."""
+
+    def __init__(self, source: MemoryRegion, unit_bytes: int, num_slots: int, num_looks: int = 2) -> None:
+        self.num_slots = num_slots
+        self._num_looks = num_looks
+        self._source = view(source).reshape(-1, unit_bytes)
+        self._slots = np.zeros((num_slots, unit_bytes), np.uint8)
+
+    def region(self) -> MemoryRegion:
+        return region_of(self._slots)
+
+    def copy(self, units: Units, first_slot: int) -> "LateCopy":
+        return LateCopy(self._source[units].copy(), self._slots[first_slot : first_slot + len(units)], self._num_looks)
+
+
+class LateCopy:
+    """Implements `Staged`."""
+
+    def __init__(self, content: np.ndarray, slots: np.ndarray, num_looks: int) -> None:
+        self._content, self._slots = content, slots
+        self._looks_left = num_looks
+
+    def is_done(self) -> bool:
+        self._looks_left -= 1
+        if self._looks_left == 0:
+            self._slots[:] = self._content
+        return self._looks_left <= 0
 
 
 def region_of(array: np.ndarray) -> MemoryRegion:

@@ -10,9 +10,8 @@ from twostep.core.ticket import LandingExtent, Ticket, TokenRange
 from twostep.kv_transfer.notes import decode_note
 from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg
 from twostep.kv_transfer.pieces import Piece
-from twostep.kv_transfer.probe import landed_probe_digest
+from twostep.kv_transfer.probe import probe_digest
 from twostep.tests.kv_transfer.faults import FaultyTransport
-from twostep.tests.kv_transfer.host_memory import region_of
 from twostep.tests.kv_transfer.nodes import ManualClock, Pair, SourceNode, TargetNode, layout, local_transports, node
 
 MISSING = TokenRange(4, 14)
@@ -284,8 +283,8 @@ def test_a_probe_proves_that_its_bytes_arrived_and_measures_them(world: World) -
     while not probe.done():
         world.clock.now_s += 0.5
         world.turn(1)
-    assert probe.result().digest == landed_probe_digest(region_of(target.landing_bytes), 4096, 1024)
-    assert probe.result().digest != landed_probe_digest(region_of(target.landing_bytes), 8192, 1024)
+    assert probe.result().digest == probe_digest(target.landing_bytes[4096 : 4096 + 1024].tobytes())
+    assert probe.result().digest != probe_digest(target.landing_bytes[8192 : 8192 + 1024].tobytes())
     assert probe.result().bytes_per_s > 0
 
 

@@ -11,9 +11,10 @@ from twostep.core.ids import NodeRef
 from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.kv_transfer.nixl_transport import NixlTransport
+from twostep.kv_transfer.staged_transport import StagedTransport
 from twostep.kv_transfer.transport import PeerLanding, Transport, Units, Write, WriteState
 from twostep.kv_transfer.ucx_transport import UcxTransport
-from twostep.tests.kv_transfer.host_memory import region_of
+from twostep.tests.kv_transfer.host_memory import LateStaging, region_of
 from twostep.tests.kv_transfer.needs_ucx import NEEDS_UCX
 from twostep.tests.kv_transfer.nodes import node
 from twostep.tests.simulator.moving_transport import moving_transports
@@ -98,9 +99,28 @@ def _nixl() -> Callable[[NodeRef], Transport]:
     return NixlTransport
 
 
+def _staged() -> Callable[[NodeRef], Transport]:
+    """Sides that write out of three slots. The memory of each is known by what it registers."""
+    fabric = LocalFabric()
+    return lambda ref: _StagedLocal(fabric, ref)
+
+
+class _StagedLocal(StagedTransport):
+    def __init__(self, fabric: LocalFabric, ref: NodeRef) -> None:
+        super().__init__(LocalTransport(fabric, ref), self._staging_of_source)
+
+    def register_source(self, source: MemoryRegion, unit_bytes: int) -> None:
+        self._source = source
+        super().register_source(source, unit_bytes)
+
+    def _staging_of_source(self, unit_bytes: int) -> LateStaging:
+        return LateStaging(self._source, unit_bytes, num_slots=4)
+
+
 @pytest.fixture(
     params=[
         pytest.param(_local, id="local"),
+        pytest.param(_staged, id="staged"),
         pytest.param(moving_transports, id="simulated"),
         pytest.param(_nixl, id="nixl", marks=pytest.mark.processes),
         pytest.param(lambda: UcxTransport, id="ucx", marks=NEEDS_UCX),

@@ -1,0 +1,66 @@
+"""Memory beside a pool on a device: what others write into, and pinned slots out of which a transport sends."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twostep.core.errors import ConfigError
+from twostep.core.kv_memory import Units
+from twostep.core.memory import MemoryRegion
+
+
+class DeviceMemory:
+    """Implements `OpenMemory` on `device`, or in host memory that it can read. Raises ConfigError when it cannot be had."""
+
+    def __init__(self, num_bytes: int, device: torch.device, *, on_host: bool) -> None:
+        place = torch.device("cpu") if on_host else device
+        try:
+            self._bytes = torch.zeros(num_bytes, dtype=torch.uint8, device=place, pin_memory=on_host and device.type == "cuda")
+        except (torch.OutOfMemoryError, RuntimeError) as cause:
+            raise ConfigError(f"landing_bytes: {place} cannot give {num_bytes} bytes of memory") from cause
+
+    def region(self) -> MemoryRegion:
+        return region_of(self._bytes)
+
+    def read(self, offset: int, num_bytes: int) -> bytes:
+        """Return what lies there. Raises ValueError when that is outside."""
+        self.region().slice(offset, num_bytes)
+        return self._bytes[offset : offset + num_bytes].cpu().numpy().tobytes()
+
+
+class PinnedStaging:
+    """Implements `Staging` for the pool `words`. Copies run on a stream of their own, beside the model's steps."""
+
+    def __init__(self, words: Tensor, unit_bytes: int, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self._units = words.view(-1, unit_bytes // words.itemsize)
+        self._slots = torch.zeros((num_slots, self._units.shape[1]), dtype=words.dtype, pin_memory=words.is_cuda)
+        self._stream = torch.cuda.Stream(words.device) if words.is_cuda else None  # type: ignore[no-untyped-call]
+
+    def region(self) -> MemoryRegion:
+        return region_of(self._slots)
+
+    def copy(self, units: Units, first_slot: int) -> "StagedCopy":
+        index = torch.from_numpy(units.astype(np.int64))
+        slots = self._slots[first_slot : first_slot + len(units)]
+        with torch.cuda.stream(self._stream):
+            gathered = self._units.index_select(0, index.to(self._units.device))
+            slots.copy_(gathered, non_blocking=True)
+            return StagedCopy(gathered, self._stream)
+
+
+class StagedCopy:
+    """Implements `Staged`. Holds what is copied from until it is."""
+
+    def __init__(self, gathered: Tensor, stream: torch.cuda.Stream | None) -> None:
+        self._gathered = gathered
+        self._done = stream.record_event() if stream else None
+
+    def is_done(self) -> bool:
+        return self._done is None or self._done.query()
+
+
+def region_of(memory: Tensor) -> MemoryRegion:
+    """Return where a tensor lies, on the host or on a device."""
+    where, size = memory.data_ptr(), memory.nbytes
+    return MemoryRegion(where, size, "VRAM", memory.device.index or 0) if memory.is_cuda else MemoryRegion(where, size)
