@@ -10,6 +10,7 @@ stand_in_for_pydantic()
 
 from twostep.benchmarks.gpu_rows.kernel_checks import kernel_checks  # noqa: E402 - see there
 from twostep.benchmarks.gpu_rows.model_rows import ModelBench, same_answers  # noqa: E402
+from twostep.benchmarks.gpu_rows.pair import handed_over  # noqa: E402
 from twostep.benchmarks.gpu_rows.peaks import Peaks  # noqa: E402
 from twostep.benchmarks.gpu_rows.stage import LLAMA, QWEN, Stage, dry_stage, gpu_stage  # noqa: E402
 from twostep.benchmarks.harness.command import Benchmark, run  # noqa: E402
@@ -19,7 +20,7 @@ def gpu_benchmark(stage: Stage) -> Benchmark:
     """Return all that is measured there."""
     peaks = Peaks(stage)
     models = [measurement for name in (QWEN, LLAMA) for measurement in ModelBench(name, stage, peaks).measurements()]
-    return Benchmark("h200", peaks.measured(), [same_answers(stage), *models, kernel_checks(stage)])
+    return Benchmark("h200", peaks.measured(), [same_answers(stage), *models, handed_over(stage), kernel_checks(stage)])
 
 
 def main(argv: Sequence[str]) -> int:

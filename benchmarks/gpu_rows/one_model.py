@@ -52,6 +52,7 @@ class OneModel:
         available = stage.device.free_bytes()
         self.runner = fit_runner(self.model, self._config, stage.device, available, self._told)
         fill_randomly(self.runner.kv.words.view(DTYPES[dtype]), stage)
+        stage.device.finish()
         self.engine = Engine(self.runner, self._config, clock=time.perf_counter)
         self._growth = growth
         self._chance = Random(7)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("torch", "numpy", "grpcio", "nixl-cu12", "nixl-cu13", "ucxx-cu12", "libucx-cu12")
+PACKAGES = ("torch", "triton", "numpy", "grpcio", "nixl-cu12", "nixl-cu13", "ucxx-cu12", "libucx-cu12")
 
 
 def describe_machine() -> Mapping[str, str]:
@@ -15,10 +15,15 @@ def describe_machine() -> Mapping[str, str]:
         "processor": _field(Path("/proc/cpuinfo"), "model name"),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{_memory_kib() >> 20} GiB",
+        **({"GPU": ", ".join(gpus)} if (gpus := _gpus()) else {}),
         "system": platform.system(),
         "python": platform.python_version(),
         **{package: found for package in PACKAGES if (found := _version(package))},
     }
+
+
+def _gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
+    return [_field(file, "Model") for file in sorted(root.glob("*/information"))]
 
 
 def _field(path: Path, name: str) -> str:

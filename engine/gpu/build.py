@@ -102,10 +102,12 @@ def fit_runner(
     geometry_and_more = told(num_blocks)
     kv = TorchKVCache(layout, num_blocks, device.place)
     max_tokens = geometry_and_more.geometry.max_model_tokens
-    with torch.inference_mode():
+    with torch.inference_mode(), device.working():
+        # What the cache and the weights were filled by is in another order than the device's own.
+        device.finish()
         forward = _forward(model, kv.words, config, layout, device, max_tokens)
         graphs = DecodeGraphs(forward, device, layout.block_tokens, sizes)
-        _capture(graphs, device, tell)
+        _capture(graphs, tell)
     runner = GpuRunner(
         forward,
         graphs,
@@ -135,10 +137,9 @@ def _forward(
     )
 
 
-def _capture(graphs: DecodeGraphs, device: Device, tell: Tell) -> None:
+def _capture(graphs: DecodeGraphs, tell: Tell) -> None:
     try:
-        with device.working():
-            graphs.capture(tell)
+        graphs.capture(tell)
     except torch.OutOfMemoryError as cause:
         raise ConfigError(
             "the device's memory does not suffice to capture decode steps: lower engine.kv_bytes, engine.max_graph_batch or "
@@ -155,8 +156,8 @@ def _measured_needs(
     words = torch.zeros(layout.pool_shape(1), dtype=torch.int32, device=device.place)
 
     def build_and_run() -> None:
-        forward = _forward(model, words, config, layout, device, max_tokens)
         with device.working():
+            forward = _forward(model, words, config, layout, device, max_tokens)
             _run_longest(forward, config, layout, device, max_tokens)
 
     workspace = device.peak_bytes(build_and_run)

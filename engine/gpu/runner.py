@@ -153,8 +153,12 @@ class GpuRunner:
         return [(group, end) for group in self._forward.layer_groups]
 
     def _collect(self, flight: _Flight, on_layers: OnLayers) -> Ran:
+        waited = None
         for layers, written in flight.groups:
-            written.wait()
+            # Each wait lets other threads run, and one mark may be the end of all groups.
+            if written is not waited:
+                written.wait()
+            waited = written
             on_layers(layers)
         tokens = flight.tokens.wait().tolist()
         flight.ended.wait()

@@ -40,4 +40,5 @@ def test_it_runs_dry_as_a_program_even_without_pydantic(tmp_path: Path) -> None:
     exact = ["kernels whose", "answers that", "graph misses"]
     assert {rows[name]["ours"] for name in rows if any(name.startswith(begin) for begin in exact)} == {0.0}
     timed = [row for name, row in rows.items() if not any(name.startswith(begin) for begin in exact)]
-    assert {(row["ours"], row["met"], row["note"].partition(",")[0]) for row in timed} == {(None, None, "it ran")}
+    assert all((row["ours"], row["met"]) == (None, None) for row in timed)
+    assert {row["note"].partition(",")[0] for row in timed} == {"it ran", "NIXL is not installed"}

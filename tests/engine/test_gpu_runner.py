@@ -17,7 +17,7 @@ from twostep.engine.kernels.kernel_set import SampleScratch
 from twostep.engine.kernels.twins import TorchKernels
 from twostep.engine.torch_runner import TorchRunner
 from twostep.tests.engine.fakes import ask, drain, put, tokens_by_request
-from twostep.tests.engine.gpu.fakes import gpu_engine, gpu_runner
+from twostep.tests.engine.gpu_fakes import gpu_engine, gpu_runner
 from twostep.tests.engine.test_same_tokens import Server
 from twostep.tests.engine.test_torch_engine import SAMPLING, request
 from twostep.tests.engine.tiny_families import write_tiny
