@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twostep.benchmarks.gpu_rows.stage import Stage, seeded
+from twostep.benchmarks.gpu_rows.stage import BLOCK_TOKENS, Stage, seeded
 from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort
 from twostep.benchmarks.harness.rows import Measured
@@ -28,7 +28,6 @@ from twostep.engine.torch_kv_cache import TorchKVCache
 KERNELS_RIGHT = "kernels whose results differ from their references'"
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 """Of the largest number: sums are made in another order, and in bfloat16 rounded in other places."""
-BLOCK_TOKENS = 32
 WAYS_TO_DRAW = (
     (0.0, 0, 1.0, 0.0),
     (1.0, 0, 1.0, 0.0),
@@ -220,10 +219,10 @@ def block_faults(stage: Stage) -> list[str]:
     regions = MemoryRegion(landed.ctypes.data, landed.nbytes), MemoryRegion(there.data_ptr(), there.nbytes, **kind)  # type: ignore[arg-type]
     piece = LandedPiece(range(2), range(3), TokenRange(0, 75), BLOCK_TOKENS, 3)
     table = tuple(map(BlockId, (5, 2, 7)))
-    digests = [cache.copy_in(region, piece, table) for cache, region in zip(caches, regions, strict=True)]
+    right, found = (cache.copy_in(region, piece, table) for cache, region in zip(caches, regions, strict=True))
     stage.device.finish()
     faults = []
-    if not np.array_equal(*digests):
+    if not np.array_equal(right, found):
         faults.append("digests of copies differ")
     if not np.array_equal(host.words[:, list(table)], ours.words.cpu().numpy().view(np.uint32)[:, list(table)]):
         faults.append("copies differ")

@@ -8,7 +8,7 @@ from random import Random
 
 import torch
 
-from twostep.benchmarks.gpu_rows.stage import Config, Stage, seeded
+from twostep.benchmarks.gpu_rows.stage import BLOCK_TOKENS, Config, Stage, seeded
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
@@ -20,7 +20,6 @@ from twostep.engine.models.decoder import Decoder
 from twostep.engine.models.registry import build_model
 
 ATTEMPT = Attempt(1)
-BLOCK_TOKENS = 32
 SCALE = 0.02
 """Of random weights: the activations of a deep model stay numbers."""
 

@@ -12,12 +12,12 @@ from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
 
-from twostep.benchmarks.gpu_rows.one_model import BLOCK_TOKENS
-from twostep.benchmarks.gpu_rows.stage import LLAMA, Stage
+from twostep.benchmarks.gpu_rows.stage import BLOCK_TOKENS, LLAMA, Stage
 from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort
 from twostep.benchmarks.harness.rows import Unmeasured
@@ -136,12 +136,12 @@ class Source:
             if state is not WriteState.DONE:
                 raise OSError("a write has failed")
 
-    async def _hear(self) -> dict[str, str | int]:
+    async def _hear(self) -> dict[str, Any]:
         assert self._destination.stdout
         line = await self._destination.stdout.readline()
         if not line:
             raise OSError("D has gone")
-        told: dict[str, str | int] = json.loads(line)
+        told: dict[str, Any] = json.loads(line)
         return told
 
 

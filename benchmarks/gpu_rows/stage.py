@@ -19,6 +19,7 @@ from twostep.engine.kernels.twins import TorchKernels
 Config = Mapping[str, Any]
 T = TypeVar("T")
 
+BLOCK_TOKENS = 32
 QWEN = "Qwen3-0.6B"
 LLAMA = "Llama-3.1-8B"
 FULL: Mapping[str, Config] = {

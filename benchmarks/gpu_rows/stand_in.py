@@ -2,14 +2,16 @@
 
 import dataclasses
 import sys
-from importlib.util import find_spec
+from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 
 def stand_in_for_pydantic() -> None:
     """Put a module that does nothing in pydantic's place, unless it is there. To be called before ours are imported."""
-    if find_spec("pydantic"):
+    with suppress(ModuleNotFoundError):
+        import_module("pydantic")
         return
     module, inner = ModuleType("pydantic"), ModuleType("pydantic.dataclasses")
     for name in ("ConfigDict", "Field", "TypeAdapter"):

@@ -17,7 +17,7 @@ import sys
 from importlib.abc import MetaPathFinder
 class Hide(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("pydantic", "gguf", "nixl"):
+        if name.partition(".")[0] in ("pydantic", "gguf"):
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Hide())
 """
@@ -41,4 +41,4 @@ def test_it_runs_dry_as_a_program_even_without_pydantic(tmp_path: Path) -> None:
     assert {rows[name]["ours"] for name in rows if any(name.startswith(begin) for begin in exact)} == {0.0}
     timed = [row for name, row in rows.items() if not any(name.startswith(begin) for begin in exact)]
     assert all((row["ours"], row["met"]) == (None, None) for row in timed)
-    assert {row["note"].partition(",")[0] for row in timed} == {"it ran", "NIXL is not installed"}
+    assert {row["note"].partition(",")[0] for row in timed} <= {"it ran", "NIXL is not installed"}

@@ -11,6 +11,8 @@ from twostep.engine.gpu.runner import GpuRunner
 from twostep.engine.kernels.kernel_set import KernelSet
 from twostep.engine.kernels.twins import TorchKernels
 
+MEMORY_BYTES = 1 << 27
+
 
 def gpu_config(**changes: Any) -> EngineConfig:
     return EngineConfig(
@@ -19,7 +21,8 @@ def gpu_config(**changes: Any) -> EngineConfig:
 
 
 def gpu_runner(folder: Path, kernels: KernelSet | None = None, **changes: Any) -> GpuRunner:
-    return build_gpu_runner(folder, gpu_config(**changes), CpuDevice(kernels or TorchKernels()))
+    device = CpuDevice(kernels or TorchKernels(), memory_bytes=MEMORY_BYTES)
+    return build_gpu_runner(folder, gpu_config(**changes), device)
 
 
 def gpu_engine(folder: Path, kernels: KernelSet | None = None, **changes: Any) -> Engine:
