@@ -55,9 +55,10 @@ def find_kv_path(kv: KVCache, open_transport: OpenTransport) -> KVPath:
         return KVPath(_way(moved.carrier, Way.MEMORY), moved.bytes_per_s)
     try:
         moved = move_some_bytes(open_transport, open_memory=partial(kv.open_memory, on_host=False))
-    except TransferFailed as cause:
+    except (TransferFailed, ConfigError) as cause:
+        # Some transports cannot reach this GPU, others none. Where there is nothing at all, the next attempt says so again.
         moved = _moved(open_transport, partial(kv.open_memory, on_host=True))
-        return KVPath(_way(moved.carrier, Way.HOST_STAGED), moved.bytes_per_s, cause.message)
+        return KVPath(_way(moved.carrier, Way.HOST_STAGED), moved.bytes_per_s, str(cause))
     return KVPath(_way(moved.carrier, Way.NVLINK), moved.bytes_per_s)
 
 
