@@ -8,6 +8,9 @@ import pytest
 from prometheus_client.metrics_core import Metric
 
 from twostep.autoscaler.metrics import AutoscalerMetrics
+from twostep.engine.device_report import DeviceReport
+from twostep.node.gauges import observe_device
+from twostep.node.metrics import NodeMetrics
 from twostep.router.metrics import Metrics
 from twostep.tests.handoff.pair import running_pair
 from twostep.tests.handoff.phases import reserve
@@ -18,6 +21,8 @@ pytestmark = pytest.mark.processes
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 WITH_TLS = {"twostep_certificate_end_timestamp_seconds"}
 """Told by nodes that have certificates, and the pair of this test has none."""
+OF_A_PROGRAM = {"twostep_kv_path"}
+"""Told by whoever chooses a node's transport, and this test's pair is given one."""
 
 
 def names(families: Iterable[Metric]) -> set[str]:
@@ -39,8 +44,10 @@ def of_the_autoscaler(name: str) -> bool:
 async def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         families = [family for node in (pair.prefill, pair.decode) for family in node.parts.metrics.registry.collect()]
+    on_a_gpu = NodeMetrics()
+    observe_device(on_a_gpu, DeviceReport())
     told = {name for name in documented() if not of_a_router(name) and not of_the_autoscaler(name)}
-    assert told == names(families) | WITH_TLS
+    assert told == names(families) | names(on_a_gpu.registry.collect()) | WITH_TLS | OF_A_PROGRAM
 
 
 def test_every_documented_metric_of_the_router_exists() -> None:

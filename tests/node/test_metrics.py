@@ -1,6 +1,8 @@
 from prometheus_client import generate_latest
 
+from twostep.engine.device_report import DeviceReport
 from twostep.engine.step_record import StepRecord
+from twostep.node.gauges import observe_device
 from twostep.node.metrics import NodeMetrics
 
 
@@ -37,3 +39,17 @@ def test_a_step_is_counted_with_its_tokens_and_a_gap_only_where_there_was_work()
         "twostep_preemptions_total": 1,
     }
     assert {name: metrics.registry.get_sample_value(name) for name in expected} == expected
+
+
+def test_a_device_tells_of_its_graphs_its_memory_and_the_lack_of_it() -> None:
+    metrics, report = NodeMetrics(), DeviceReport(capture_bytes=7, capture_s=1.5, memory_bytes={"kv": 9})
+    observe_device(metrics, report)
+    report.graph_hits, report.graph_rows, report.padding_rows = 3, 8, 2
+    report.graph_misses["prompt"] += 4
+    report.out_of_memory["shrunk"] += 1
+    read = metrics.registry.get_sample_value
+    assert (read("twostep_graph_hits"), read("twostep_graph_padding_share")) == (3.0, 0.25)
+    assert (read("twostep_graph_capture_bytes"), read("twostep_graph_capture_seconds")) == (7.0, 1.5)
+    assert read("twostep_graph_misses", {"reason": "prompt"}) == 4.0
+    assert read("twostep_out_of_memory", {"outcome": "shrunk"}) == 1.0
+    assert read("twostep_device_memory_bytes", {"what": "kv"}) == 9.0
