@@ -20,8 +20,7 @@ from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort, Side, alternate
 from twostep.benchmarks.transport_rows.written_to import POOL_BYTES, TARGET
 from twostep.core.ids import Incarnation, NodeId, NodeRef
-from twostep.core.memory import MemoryRegion
-from twostep.decode_node.landing_memory import LandingMemory
+from twostep.core.memory import HostMemory, MemoryRegion
 from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.kv_transfer.transport import PeerLanding, Transport, WriteState
 from twostep.kv_transfer.wires import WIRES
@@ -50,7 +49,7 @@ class Way:
     """A connected transport and the memory that it reads."""
 
     transport: Transport
-    memory: LandingMemory
+    memory: HostMemory
     written_to: asyncio.StreamWriter | None = None
 
     async def tell(self) -> None:
@@ -76,7 +75,7 @@ WRITES = [_measurement(size, SIZES[size], pair, *wires) for pair, wires in PAIRS
 @asynccontextmanager
 async def _way(wire: Wire, num_bytes: int) -> AsyncIterator[Way]:
     """Connect to a process that is written to, or within this one."""
-    memory = LandingMemory(POOL_BYTES)
+    memory = HostMemory(POOL_BYTES, "landing")
     memory.bytes[:] = 1
     if wire == LOCAL:
         yield Way(_within(memory, num_bytes), memory)
@@ -101,8 +100,8 @@ async def _way(wire: Wire, num_bytes: int) -> AsyncIterator[Way]:
         await process.wait()
 
 
-def _within(memory: LandingMemory, num_bytes: int) -> Transport:
-    fabric, landing = LocalFabric(), LandingMemory(POOL_BYTES)
+def _within(memory: HostMemory, num_bytes: int) -> Transport:
+    fabric, landing = LocalFabric(), HostMemory(POOL_BYTES, "landing")
     landing.bytes[:] = 0
     target, source = LocalTransport(fabric, TARGET), LocalTransport(fabric, SOURCE)
     target.register_landing(landing.region())

@@ -6,7 +6,7 @@ import select
 import sys
 
 from twostep.core.ids import Incarnation, NodeId, NodeRef
-from twostep.decode_node.landing_memory import LandingMemory
+from twostep.core.memory import HostMemory
 from twostep.kv_transfer.wires import WIRES
 
 POOL_BYTES = 64 << 20
@@ -14,7 +14,7 @@ TARGET = NodeRef(NodeId("written-to"), Incarnation(1))
 
 
 def be_written_to(wire: str) -> None:
-    memory = LandingMemory(POOL_BYTES)
+    memory = HostMemory(POOL_BYTES, "landing")
     memory.bytes[:] = 0
     transport = WIRES[wire](TARGET)
     transport.register_landing(memory.region())
