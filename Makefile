@@ -20,11 +20,12 @@ help:
 demo: model
 	$(BIN)/twostep demo
 
-test: model
-	$(BIN)/python -m pytest
+# What needs neither processes nor the model runs two at a time; the rest has the machine's cores to itself.
+test: test-unit model
+	$(BIN)/python -m pytest -m '(processes or model) and not long'
 
 test-unit: $(INSTALLED)
-	$(BIN)/python -m pytest -m 'not processes and not model and not long'
+	$(BIN)/python -m pytest -n 2 -m 'not processes and not model and not long'
 
 check: lint types proto-check chart-check test
 

@@ -301,22 +301,27 @@ def watched_acceptance(world: World) -> Iterator[None]:
     """Look at what routers take for tokens."""
     on, take_next = RequestState.on, RequestState.take_next
 
-    def look_at(state: RequestState, accepted: Any, attempt: int) -> None:
-        right = isinstance(accepted, TokenArrived) and accepted.attempt == attempt and accepted.index == len(state.tokens) - 1
-        if not right:
-            world.violate("only the current attempt is heard", f"{accepted} is accepted in attempt {attempt}")
+    def current(state: RequestState) -> set[int]:
+        """Of an attempt and the one that hedges it, the first to be heard is the current one from then on."""
+        return {state.attempt, *(state._spare[:1] if state._spare else ())}
+
+    def look_at(state: RequestState, accepted: Any, attempts: set[int]) -> None:
+        right = isinstance(accepted, TokenArrived) and accepted.attempt in attempts and accepted.index == len(state.tokens) - 1
+        if not right or accepted.attempt != state.attempt:
+            world.violate("only the current attempt is heard", f"{accepted} is accepted in attempt {state.attempt}")
 
     def watched(self: RequestState, event: Any) -> Any:
-        attempt = self.attempt
+        attempts = current(self)
         decision = on(self, event)
         if isinstance(decision, Accept):
-            look_at(self, event, attempt)
+            look_at(self, event, attempts)
         return decision
 
     def watched_next(self: RequestState, event: Any) -> bool:
+        attempts = current(self)
         is_taken = take_next(self, event)
         if is_taken:
-            look_at(self, event, self.attempt)
+            look_at(self, event, attempts)
         return is_taken
 
     RequestState.on, RequestState.take_next = watched, watched_next  # type: ignore[method-assign]

@@ -188,6 +188,9 @@ class Cluster:
         router = client.router = self.current(client.ask.router)
         if router.is_up and router.dispatcher:
             router.process.after(0.0, lambda: self._ask(client, router))
+        else:
+            # Nobody listens yet, or any more: the connection is refused.
+            client.ended_at = self.world.now
 
     def _ask(self, client: Client, router: RouterLife) -> None:
         client.began_at = self.world.now

@@ -15,6 +15,8 @@ from twostep.tests.simulator.scenario import draw
 from twostep.tests.simulator.simulation import simulate
 
 CHUNK = 20
+CHUNKS_PER_PROCESS = 50
+"""After so many a process is replaced: what thousands of dead worlds leave behind is not all collected."""
 MAX_SEED_S = 120
 """A seed that takes so long in real time hangs."""
 
@@ -85,7 +87,8 @@ def storm(
     """Run `seeds` on `jobs` processes."""
     started = time.monotonic()
     events, virtual_s, failures, num_done = 0, 0.0, list[Failure](), 0
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn, max_tasks_per_child=CHUNKS_PER_PROCESS) as pool:
         chunks = _chunks(seeds)
         running: dict[Future[Any], int] = {}
         while True:
