@@ -1,7 +1,7 @@
 """Decides which nodes serve a request, by the seconds that it is expected to take and to cost others, and says why. Pure."""
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,9 +28,12 @@ class Bypass(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Avoid:
-    """Mismatched pairs are always avoided; nodes and doubtful pairs, which failed this request, while there are others."""
+    """Mismatched pairs are always avoided; nodes and doubtful pairs, which failed this request, while there are others.
 
-    nodes: frozenset[NodeRef] = frozenset()
+    `nodes` says how often each has failed it: where all have, those that did so least come first.
+    """
+
+    nodes: Mapping[NodeRef, int] = field(default_factory=dict)
     doubtful: frozenset[tuple[NodeRef, NodeRef]] = frozenset()
     mismatched: frozenset[tuple[NodeRef, NodeRef]] = frozenset()
 
@@ -45,7 +48,7 @@ class Avoid:
 
     def num_avoided(self, prefill: NodeRef, decode: NodeRef) -> int:
         """Return how many reasons there are against a pair that may be formed."""
-        return (prefill in self.nodes) + (decode in self.nodes) + ((prefill, decode) in self.doubtful)
+        return self.nodes.get(prefill, 0) + self.nodes.get(decode, 0) + ((prefill, decode) in self.doubtful)
 
 
 AVOID_NOTHING = Avoid()
@@ -182,7 +185,8 @@ def _least_avoided(pairs: list[Pair], keep: NodeRef | None, avoid: Avoid) -> lis
 
 def _preferred(nodes: Sequence[NodeView], keep: NodeRef | None, avoid: Avoid) -> Sequence[NodeView]:
     kept = [node for node in nodes if node.ref == keep] if keep else []
-    return kept or [node for node in nodes if node.ref not in avoid.nodes] or nodes
+    least = min((avoid.nodes.get(node.ref, 0) for node in nodes), default=0)
+    return kept or [node for node in nodes if avoid.nodes.get(node.ref, 0) == least]
 
 
 def _cheapest(items: Sequence[T], seconds: Callable[[T], float], rank: Callable[[T], tuple[Any, ...]]) -> T:

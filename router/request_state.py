@@ -5,6 +5,7 @@ new attempt, which starts from the accepted tokens; any other ends the request.
 """
 
 import enum
+from collections import Counter
 from dataclasses import dataclass
 
 from twostep.core.bill import DecodeBill, PrefillBill
@@ -101,7 +102,8 @@ class RequestState:
         self.tokens: list[int] = []
         self.finish_by_rule: FinishReason | None = None
         """Why the accepted tokens end the answer, if they do: the same rules that D applies."""
-        self.avoid: set[NodeRef] = set()
+        self.avoid: Counter[NodeRef] = Counter()
+        """How often each node has failed this request."""
         self.doubtful: set[tuple[NodeRef, NodeRef]] = set()
         self.decode_cached_tokens = 0
         self.prefill_bill: PrefillBill | None = None
@@ -289,4 +291,4 @@ class RequestState:
         if prefill and isinstance(error, TransferFailed) and not isinstance(error, TransferTimeout):
             self.doubtful.add((prefill.ref, decode.ref))
         elif blamed := decode if blame is Blame.DECODE else prefill:
-            self.avoid.add(blamed.ref)
+            self.avoid[blamed.ref] += 1

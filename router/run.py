@@ -183,7 +183,7 @@ class Run:
     async def _hedge(self) -> None:
         """Ask another decode node for room as well, where there is one and the router's budget allows it."""
         silent = self._state.placement.decode.ref
-        avoid = replace(self._avoid(), nodes=self._avoid().nodes | {silent})
+        avoid = replace(self._avoid(), nodes={**self._state.avoid, silent: self._state.avoid[silent] + 1})
         try:
             placement = self._nodes.place(self._errand, len(self._state.tokens), None, avoid)
         except NoReadyNode:
@@ -291,4 +291,4 @@ class Run:
             self._nodes.computed(self._request.id)
 
     def _avoid(self) -> Avoid:
-        return Avoid(frozenset(self._state.avoid), frozenset(self._state.doubtful))
+        return Avoid(dict(self._state.avoid), frozenset(self._state.doubtful))

@@ -64,7 +64,7 @@ def test_a_node_that_failed_is_not_weighed_while_there_are_others() -> None:
     fleet = fleet_of(large(random.Random(2)))
     first = choose(fleet.candidates(may_be_alone=False), EXPECTED, now=0.0)
     assert first.prefill is not None
-    avoid = Avoid(frozenset({first.prefill.ref}))
+    avoid = Avoid({first.prefill.ref: 1})
     pairs = fleet.candidates(may_be_alone=False, avoid=avoid).pairs
     assert pairs
     assert first.prefill.ref not in {p.ref for p, _ in pairs}
@@ -73,7 +73,7 @@ def test_a_node_that_failed_is_not_weighed_while_there_are_others() -> None:
 def test_when_all_that_are_near_have_failed_they_are_weighed_all_the_same() -> None:
     nodes = large(random.Random(3))
     fleet = fleet_of(nodes)
-    avoid = Avoid(frozenset(one.ref for one in nodes))
+    avoid = Avoid({one.ref: 1 for one in nodes})
     assert fleet.candidates(may_be_alone=False, avoid=avoid).pairs
 
 

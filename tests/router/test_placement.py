@@ -86,9 +86,10 @@ def test_the_decode_node_that_holds_the_reservation_is_kept() -> None:
 
 def test_a_node_that_failed_is_avoided_while_there_is_another() -> None:
     p1, p2, d1 = node("p1", 0, BOTH), node("p2", 99, BOTH), node("d1")
-    avoid = Avoid(frozenset({ref("p1")}))
+    avoid = Avoid({ref("p1"): 1})
     assert chosen(p1, p2, d1, avoid=avoid) == ("p2", "d1")
     assert chosen(p1, d1, avoid=avoid) == ("p1", "d1")
+    assert chosen(p1, p2, d1, avoid=Avoid({ref("p1"): 2, ref("p2"): 1})) == ("p2", "d1")
 
 
 def test_a_pair_whose_transfer_failed_is_avoided_while_either_of_its_nodes_can_be_paired_otherwise() -> None:

@@ -144,7 +144,7 @@ def test_a_lone_nodes_first_token_may_overtake_its_answer_to_reserve() -> None:
 def test_a_prefill_that_another_node_can_do_is_done_again_and_the_node_avoided(error: ServingError) -> None:
     begun = decoding(0)
     assert begun.on(PrefillFailed(1, error)) == Retry(error, Blame.PREFILL)
-    assert begun.avoid == {P}
+    assert begun.avoid == {P: 1}
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("too long for me"), RequestFault("NaN")])
@@ -170,7 +170,7 @@ def test_a_decode_node_that_is_lost_is_replaced() -> None:
     begun = decoding(3)
     error = NodeUnavailable("gone")
     assert begun.on(NodeLost(D, error)) == Retry(error, Blame.DECODE)
-    assert begun.avoid == {D}
+    assert begun.avoid == {D: 1}
 
 
 def test_a_full_node_sends_the_request_elsewhere() -> None:

@@ -31,6 +31,11 @@ def test_where_nothing_goes_wrong_every_answer_is_the_oracles(seed: int) -> None
     assert all(" answered " in client for client in result.clients)
 
 
+@pytest.mark.parametrize("seed", [3162, 3385, 4456, 6373])
+def test_what_once_broke_a_storm_does_no_more(seed: int) -> None:
+    assert simulate(draw(seed)).violations == ()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_seed_repeats_itself_to_the_bit(seed: int) -> None:
     first, second = (simulate(draw(seed), keeps_trace=True) for _ in range(2))
