@@ -144,8 +144,10 @@ def _dry_kernels() -> tuple[KernelSet, str]:
     if find_spec("triton") is None:
         return TorchKernels(), "reference kernels, as Triton is not installed"
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    from twostep.benchmarks.gpu_rows.interpreter import mend_interpreter
     from twostep.engine.kernels.gpu.kernel_set import TritonKernels
 
+    mend_interpreter()
     return TritonKernels(), "Triton's interpreter"
 
 

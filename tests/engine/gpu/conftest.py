@@ -15,19 +15,13 @@ if find_spec("triton") is None:
     collect_ignore_glob.append("test_*.py")
 else:
     from triton import knobs
-    from triton.runtime import interpreter
 
     INTERPRETED = bool(knobs.runtime.interpret)
 
 if INTERPRETED:
-    patch_tensor = interpreter._patch_lang_tensor
+    from twostep.benchmarks.gpu_rows.interpreter import mend_interpreter
 
-    def patch_tensor_with_index(tensor: type, scope: object) -> None:
-        patch_tensor(tensor, scope)
-        # Triton 3.6 asks int() for an array of one number as a loop's bound, which numpy refuses from 2.4 on.
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
-
-    interpreter._patch_lang_tensor = patch_tensor_with_index
+    mend_interpreter()
 
 
 @pytest.fixture(scope="session")
