@@ -14,7 +14,7 @@ from twostep.benchmarks.harness.rounds import Effort
 
 
 async def peaks(effort: Effort) -> Mapping[str, float]:
-    return {**memory_peaks(effort), **gemm_peaks()}
+    return {**await memory_peaks(effort), **gemm_peaks()}
 
 
 CPU = Benchmark("cpu", peaks, [*DECODE_STEPS, WEIGHTS_READ, PREFILL_ROWS, START, *PAIR_ROWS, ISOLATION])

@@ -20,7 +20,7 @@ from twostep.benchmarks.harness.rounds import Effort
 
 
 async def peaks(effort: Effort) -> Mapping[str, float]:
-    return {**memory_peaks(effort), **await transport_peak()}
+    return {**await memory_peaks(effort), **await transport_peak()}
 
 
 HANDOFF = Benchmark(

@@ -14,7 +14,7 @@ STREAM_BYTES = 256 << 20
 GEMM_SIZE = 1536
 
 
-def memory_peaks(effort: Effort) -> dict[str, float]:
+async def memory_peaks(effort: Effort) -> Mapping[str, float]:
     """Return how fast memory is read, and copied, by one thread and by all."""
     source = torch.ones(STREAM_BYTES // effort.pick(1, 4) // 4)
     target = torch.ones_like(source)
