@@ -62,7 +62,7 @@ class FakeRunner:
     """
 
     kernels = "fake"
-    device = None
+    report = None
 
     def __init__(
         self,

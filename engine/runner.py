@@ -58,7 +58,7 @@ class Runner(Protocol):
         """What computes, and, where it stands in for what was asked for, why; for people."""
 
     @property
-    def device(self) -> DeviceReport | None:
+    def report(self) -> DeviceReport | None:
         """What a device with graphs and memory of its own has counted; None where there is none."""
 
     def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:

@@ -41,7 +41,7 @@ class TorchRunner:
     """
 
     depth = 1
-    device = None
+    report = None
 
     def __init__(
         self,

@@ -17,8 +17,8 @@ def observe_engine(metrics: NodeMetrics, engine: Engine, owners: Callable[[], fr
 
     kernels = engine.runner.kernels
     metrics.observe("kernels", "1 for what computes here.", "kernels", lambda: {kernels: 1.0})
-    if engine.runner.device:
-        observe_device(metrics, engine.runner.device)
+    if engine.runner.report:
+        observe_device(metrics, engine.runner.report)
     metrics.observe("kv_blocks", "KV blocks by state.", "state", blocks)
     metrics.observe_value("kv_usage_ratio", "Share of the KV blocks that requests hold.", lambda: _usage(engine))
     metrics.observe_value("orphaned_blocks", "KV blocks referenced by nobody alive.", lambda: engine.census(owners).orphaned)

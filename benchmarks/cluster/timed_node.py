@@ -97,7 +97,7 @@ class TimedRunner:
         self.geometry = runner.geometry
         self.kernels = runner.kernels
         self.depth = runner.depth
-        self.device = runner.device
+        self.report = runner.report
         self._runner = runner
         self._notes = notes
 

@@ -116,7 +116,7 @@ class ModelBench:
         return found
 
     async def _mixed(self, _: Effort) -> Outcomes:
-        report = self.model.runner.device
+        report = self.model.runner.report
         before = replace(report, graph_misses=report.graph_misses.copy())
         self.model.mix(self._stage.sizes.num_mixed_steps, self._stage.sizes.live_requests)
         misses = report.graph_misses - before.graph_misses

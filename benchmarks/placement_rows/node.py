@@ -51,7 +51,7 @@ class TimedRunner:
 
     kernels = "replay"
     depth = 1
-    device = None
+    report = None
 
     def __init__(self, constants: Constants) -> None:
         self.now = 0.0

@@ -116,7 +116,7 @@ def fit_runner(
         fingerprint=geometry_and_more.fingerprint,
         geometry=geometry_and_more.geometry,
     )
-    runner.device.memory_bytes = _spent(ledger, graphs.cost.num_bytes)
+    runner.report.memory_bytes = _spent(ledger, graphs.cost.num_bytes)
     log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
     log.info("captured %d steps in %.1f s, %d MiB", len(sizes), graphs.cost.seconds, graphs.cost.num_bytes >> 20)
     return runner

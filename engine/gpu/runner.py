@@ -65,7 +65,7 @@ class GpuRunner:
         self.fingerprint = fingerprint
         self.geometry = geometry
         self.kernels = f"triton on {device.name}"
-        self.device = DeviceReport(capture_bytes=graphs.cost.num_bytes, capture_s=graphs.cost.seconds)
+        self.report = DeviceReport(capture_bytes=graphs.cost.num_bytes, capture_s=graphs.cost.seconds)
         self._forward = forward
         self._graphs = graphs
         self._device = device
@@ -96,9 +96,9 @@ class GpuRunner:
         size = self._graphs.size_for(chunks)
         if size is None:
             return self._prepare_any(chunks, rows, "size")
-        self.device.graph_hits += 1
-        self.device.graph_rows += size
-        self.device.padding_rows += size - len(chunks)
+        self.report.graph_hits += 1
+        self.report.graph_rows += size
+        self.report.padding_rows += size - len(chunks)
         replay = self._graphs.prepare(chunks, rows, size)
 
         def launch() -> _Part:
@@ -109,7 +109,7 @@ class GpuRunner:
         return launch
 
     def _prepare_any(self, chunks: Sequence[Chunk], rows: Sequence[int], why: str) -> Callable[[], _Part]:
-        self.device.graph_misses[why] += 1
+        self.report.graph_misses[why] += 1
         numbers = self._numbers(chunks, rows)
         return lambda: self._compute(chunks, numbers) or self._compute_in_pieces(chunks, rows)
 
@@ -134,10 +134,10 @@ class GpuRunner:
         """Launch half of the chunks, then the others. Out of reach of the error: that keeps alive what the step had."""
         left_bytes = self._device.free_bytes()
         if len(chunks) == 1:
-            self.device.out_of_memory["ended"] += 1
+            self.report.out_of_memory["ended"] += 1
             what = f"{len(chunks[0].tokens)} tokens do not fit into the device's memory, of which {left_bytes} bytes are free"
             return _Part(torch.empty(0, dtype=torch.int64, device=self._device.place), [RequestFault(what)], self._all_groups())
-        self.device.out_of_memory["shrunk"] += 1
+        self.report.out_of_memory["shrunk"] += 1
         middle = len(chunks) // 2
         first = self._piece(chunks[:middle], rows[:middle])
         second = self._piece(chunks[middle:], rows[middle:])

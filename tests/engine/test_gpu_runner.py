@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_decodes_are_replayed_and_everything_else_is_counted_by_reason(folder: Path) -> None:
     engine = gpu_engine(folder, max_batch=3, max_graph_batch=2)
-    report = engine.runner.device
+    report = engine.runner.report
     for name in ("a", "b", "c"):
         put(engine, ask(name, range(4), max_tokens={"a": 2, "b": 3, "c": 5}[name]))
     drain(engine)
@@ -97,7 +97,7 @@ def test_rows_of_padding_write_no_kv(folder: Path) -> None:
     runner.launch(Batch(tuple(three)), lambda _: None)()
     changed = (runner.kv.words != before).any(-1).nonzero().tolist()
     assert {(block, place) for _, block, _, place in changed} == {(3, 0)}
-    assert runner.device.padding_rows == 1
+    assert runner.report.padding_rows == 1
 
 
 def test_a_step_is_fed_on_the_device_with_what_the_last_one_drew(folder: Path) -> None:
@@ -143,8 +143,8 @@ def test_a_step_that_finds_no_memory_is_computed_in_pieces(folder: Path) -> None
     for name in ("a", "b", "c"):
         put(usual, ask(name, range(40), max_tokens=3, temperature=1.0))
     assert tokens == tokens_by_request(drain(usual))
-    assert engine.runner.device is not None
-    assert engine.runner.device.out_of_memory == {"shrunk": 6}
+    assert engine.runner.report is not None
+    assert engine.runner.report.out_of_memory == {"shrunk": 6}
 
 
 def test_a_request_that_finds_no_memory_at_all_fails_alone(folder: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_request_that_finds_no_memory_at_all_fails_alone(folder: Path) -> None
     silent, drawing = chunk([1, 2, 3], name="s", draw=None), chunk([1, 2, 3], name="d")
     drawn = runner.launch(Batch((silent, drawing)), lambda _: None)().drawn
     assert (drawn[0], getattr(drawn[1], "code", "")) == (None, "request_fault")
-    assert runner.device.out_of_memory == {"shrunk": 1, "ended": 1}
+    assert runner.report.out_of_memory == {"shrunk": 1, "ended": 1}
 
 
 def test_logits_that_are_no_numbers_fail_their_request_alone(folder: Path) -> None:
@@ -169,7 +169,7 @@ def test_logits_that_are_no_numbers_fail_their_request_alone(folder: Path) -> No
 
 def test_the_kv_cache_gets_what_is_left_and_the_report_says_where_memory_went(folder: Path) -> None:
     runner = gpu_runner(folder, kv_bytes="rest")
-    spent = runner.device.memory_bytes
+    spent = runner.report.memory_bytes
     assert set(spent) == {"weights", "workspace", "landing", "graphs", "kv", "free"}
     assert sum(spent.values()) == MEMORY_BYTES
     assert spent["kv"] == runner.kv.num_blocks * runner.kv.layout.block_bytes > 0.3 * MEMORY_BYTES
