@@ -99,23 +99,15 @@ def fit_runner(
         needs = _measured_needs(model, config, layout, device, landing_bytes, num_graphs=len(sizes))
     ledger = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
     num_blocks = ledger.kv // layout.block_bytes
-    geometry_and_more = told(num_blocks)
+    identity = told(num_blocks)
     kv = TorchKVCache(layout, num_blocks, device.place)
-    max_tokens = geometry_and_more.geometry.max_model_tokens
     with torch.inference_mode(), device.working():
         # What the cache and the weights were filled by is in another order than the device's own.
         device.finish()
-        forward = _forward(model, kv.words, config, layout, device, max_tokens)
+        forward = _forward(model, kv.words, config, layout, device, identity.geometry.max_model_tokens)
         graphs = DecodeGraphs(forward, device, layout.block_tokens, sizes)
         _capture(graphs, tell)
-    runner = GpuRunner(
-        forward,
-        graphs,
-        kv,
-        device,
-        fingerprint=geometry_and_more.fingerprint,
-        geometry=geometry_and_more.geometry,
-    )
+    runner = GpuRunner(forward, graphs, kv, device, fingerprint=identity.fingerprint, geometry=identity.geometry)
     runner.report.memory_bytes = _spent(ledger, graphs.cost.num_bytes)
     log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
     log.info("captured %d steps in %.1f s, %d MiB", len(sizes), graphs.cost.seconds, graphs.cost.num_bytes >> 20)

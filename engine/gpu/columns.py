@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor
@@ -31,4 +30,4 @@ class Columns:
 
     def _bytes(self, name: str) -> int:
         dtype, num = self.columns[name]
-        return -(-prod((num, dtype.itemsize)) // ALIGNED_BYTES) * ALIGNED_BYTES
+        return -(-num * dtype.itemsize // ALIGNED_BYTES) * ALIGNED_BYTES
