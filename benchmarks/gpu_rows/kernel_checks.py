@@ -46,6 +46,13 @@ class Heads:
     num_kv: int
     dim: int
 
+    def __str__(self) -> str:
+        return f"{self.num}/{self.num_kv} heads of {self.dim}"
+
+    def pool_shape(self, lengths: Sequence[int]) -> tuple[int, int, int, int, int]:
+        """Return the shape of a pool that holds sequences of these lengths."""
+        return sum(-(-length // BLOCK_TOKENS) for length in lengths), self.num_kv, BLOCK_TOKENS, 2, self.dim
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -91,6 +98,7 @@ def cases(stage: Stage) -> Iterator[Case]:
         make = _Maker(stage, dtype)
         yield from make.rows(dim=48 if stage.why_dry else 4096)
         for heads in shapes:
+            yield from make.storing(heads, lengths)
             yield from make.attention(heads, lengths)
         yield from make.sampling(vocab=131 if stage.why_dry else 151936)
 
@@ -130,16 +138,13 @@ class _Maker:
         for name, run in named.items():
             yield self._case(name, run)
 
-    def attention(self, heads: Heads, lengths: Sequence[int]) -> Iterator[Case]:
-        where = f"{heads.num}/{heads.num_kv} heads of {heads.dim}"
-        num_blocks = sum(-(-length // BLOCK_TOKENS) for length in lengths)
-        pool_shape = (num_blocks, heads.num_kv, BLOCK_TOKENS, 2, heads.dim)
+    def storing(self, heads: Heads, lengths: Sequence[int]) -> Iterator[Case]:
+        num_rows = len(lengths)
 
         def store(kernels: KernelSet, *, is_normed: bool) -> Result:
-            num_rows = len(lengths)
             qkv, pool, cos, sin, query, key = self._numbers(
                 (num_rows, heads.num + 2 * heads.num_kv, heads.dim),
-                pool_shape,
+                heads.pool_shape(lengths),
                 (num_rows, heads.dim // 2),
                 (num_rows, heads.dim // 2),
                 (heads.dim,),
@@ -149,6 +154,12 @@ class _Maker:
             norms = HeadNorms(query, key, 1e-6, from_one=False) if is_normed else None
             kernels.rotate_and_store(qkv, cos.repeat(1, 2), sin.repeat(1, 2), slots, pool, norms)
             return [qkv[:, : heads.num], pool]
+
+        yield self._case(f"rotate_and_store, {heads}", lambda kernels: store(kernels, is_normed=False))
+        yield self._case(f"rotate_and_store with norms, {heads}", lambda kernels: store(kernels, is_normed=True))
+
+    def attention(self, heads: Heads, lengths: Sequence[int]) -> Iterator[Case]:
+        pool_shape = heads.pool_shape(lengths)
 
         def decodes(kernels: KernelSet, window: int | None, score: Score) -> Result:
             query, pool = self._numbers((len(lengths), heads.num, heads.dim), pool_shape)
@@ -166,12 +177,10 @@ class _Maker:
             kernels.attend_chunks(query, pool, *sizes, out, score=score, window=window)
             return [out]
 
-        yield self._case(f"rotate_and_store, {where}", lambda kernels: store(kernels, is_normed=False))
-        yield self._case(f"rotate_and_store with norms, {where}", lambda kernels: store(kernels, is_normed=True))
-        yield self._case(f"attend_decodes, {where}", lambda kernels: decodes(kernels, None, Score()))
-        yield self._case(f"attend_decodes in a window, {where}", lambda kernels: decodes(kernels, 37, Score(0.2, 30.0)))
-        yield self._case(f"attend_chunks, {where}", lambda kernels: chunks(kernels, None, Score()))
-        yield self._case(f"attend_chunks in a window, {where}", lambda kernels: chunks(kernels, 37, Score(0.2, 30.0)))
+        yield self._case(f"attend_decodes, {heads}", lambda kernels: decodes(kernels, None, Score()))
+        yield self._case(f"attend_decodes in a window, {heads}", lambda kernels: decodes(kernels, 37, Score(0.2, 30.0)))
+        yield self._case(f"attend_chunks, {heads}", lambda kernels: chunks(kernels, None, Score()))
+        yield self._case(f"attend_chunks in a window, {heads}", lambda kernels: chunks(kernels, 37, Score(0.2, 30.0)))
 
     def sampling(self, vocab: int) -> Iterator[Case]:
         draws = [Draw(SamplingParams(seed, *way), index=seed) for seed, way in enumerate(WAYS_TO_DRAW)]

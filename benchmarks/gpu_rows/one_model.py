@@ -11,10 +11,11 @@ import torch
 from twostep.benchmarks.gpu_rows.stage import BLOCK_TOKENS, Config, Stage, seeded
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Attempt, RequestId
+from twostep.core.kv_layout import KVLayout
 from twostep.core.request import Request, SamplingParams, StopRules
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine, StepResult
-from twostep.engine.gpu.build import DTYPES, Told, fit_runner, layout_of
+from twostep.engine.gpu.build import DTYPES, Told, fit_runner
 from twostep.engine.gpu.decoder import Layer, covered
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.models.registry import build_model
@@ -43,7 +44,7 @@ class OneModel:
         self._config = EngineConfig(
             dtype=dtype,  # type: ignore[arg-type]
             block_tokens=BLOCK_TOKENS,
-            kv_bytes=num_tokens // BLOCK_TOKENS * block_bytes(self.model, dtype),
+            kv_bytes=num_tokens // BLOCK_TOKENS * _layout(model, dtype).block_bytes,
             max_model_tokens=max(*sizes.prompts, sizes.context) + growth,
             max_batch=max(sizes.batches),
             token_budget=max(sizes.prompts),
@@ -172,7 +173,7 @@ class OneModel:
         return Request(RequestId(f"r{self._num_asked}"), tuple(drawn), sampling, StopRules(max_tokens))
 
     def _told(self, num_blocks: int) -> Told:
-        facts, layout = self.model.facts, layout_of(self.model, self._config)
+        facts, layout = self.model.facts, _layout(self.model, self._config.dtype)
         geometry = Geometry(
             block_tokens=BLOCK_TOKENS,
             max_model_tokens=self._config.max_model_tokens or num_blocks * BLOCK_TOKENS,
@@ -196,9 +197,9 @@ def random_decoder(config: Config, place: torch.device, dtype: str = "bfloat16")
     return decoder
 
 
-def block_bytes(model: Decoder, dtype: str) -> int:
+def _layout(model: Decoder, dtype: str) -> KVLayout:
     facts = model.facts
-    return facts.num_layers * facts.num_kv_heads * BLOCK_TOKENS * 2 * facts.head_dim * DTYPES[dtype].itemsize
+    return KVLayout(facts.num_layers, facts.num_kv_heads, facts.head_dim, BLOCK_TOKENS, dtype)
 
 
 def fill_randomly(pool: torch.Tensor, stage: Stage) -> None:

@@ -27,9 +27,10 @@ from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
 from twostep.engine.torch_kv_cache import TorchKVCache
+from twostep.kv_transfer.nixl_transport import PACKAGES, NixlTransport
+from twostep.kv_transfer.transport import PeerLanding, WriteState
 
 HANDED_OVER = "KV of an 8k prompt of Llama-3.1-8B from P to D over NIXL, copied in and verified"
-NIXL = ("nixl", "nixl_cu12", "nixl_cu13")
 MAX_WRITE_BYTES = 32 << 20
 P, D = (NodeRef(NodeId(name), Incarnation(1)) for name in "pd")
 
@@ -71,7 +72,7 @@ def handed_over(stage: Stage) -> Measurement:
     shape = Shape(config["num_hidden_layers"], heads, head_dim, stage.sizes.prompts[-1], str(stage.device.place))
 
     async def measure(effort: Effort) -> Outcomes:
-        if not any(map(find_spec, NIXL)):
+        if not any(map(find_spec, PACKAGES)):
             return {HANDED_OVER: Unmeasured("NIXL is not installed")}
         told = json.dumps([getattr(shape, name) for name in shape.__slots__])
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, told, stdin=PIPE, stdout=PIPE)
@@ -92,8 +93,6 @@ class Source:
     """P: a cache full of noise, written into D's landing pool."""
 
     def __init__(self, shape: Shape, destination: Process) -> None:
-        from twostep.kv_transfer.nixl_transport import NixlTransport
-
         self._shape = shape
         self._destination = destination
         self._cache = shape.cache()
@@ -103,8 +102,6 @@ class Source:
         self._transport.register_source(self._cache.region(), self._unit_bytes)
 
     async def connect(self) -> None:
-        from twostep.kv_transfer.transport import PeerLanding
-
         told = await self._hear()
         region = MemoryRegion(told["address"], self._shape.num_bytes, told["kind"], told["device"])
         self._transport.connect(PeerLanding(D, bytes.fromhex(told["metadata"]), region, 1))
@@ -125,8 +122,6 @@ class Source:
 
     def _write(self) -> None:
         """Write all units in pieces, all of them under way at once."""
-        from twostep.kv_transfer.transport import WriteState
-
         num_units, at_once = self._shape.num_layers * self._shape.num_blocks, max(1, MAX_WRITE_BYTES // self._unit_bytes)
         pieces = [np.arange(first, min(first + at_once, num_units), dtype=np.int32) for first in range(0, num_units, at_once)]
         posted = [self._transport.post(D, piece, piece, b"") for piece in pieces]
@@ -146,8 +141,6 @@ class Source:
 
 
 def _be_written_to(shape: Shape) -> None:
-    from twostep.kv_transfer.nixl_transport import NixlTransport
-
     cache = shape.cache()
     landing = cache.open_memory(shape.num_bytes, on_host=False)
     transport, region = NixlTransport(D), landing.region()
