@@ -29,7 +29,7 @@ class NodesFile:
         self._path = path
         self._pools = pools
         self._known: dict[Role, list[Member]] = {role: [] for role in pools}
-        self._trouble = ""
+        self._troubles: dict[Role, str] = dict.fromkeys(pools, "")
 
     async def look(self) -> None:
         """Ask all pools, and write the file."""
@@ -52,10 +52,11 @@ class NodesFile:
             answers = [error]
         found = [answer for answer in answers if answer and not isinstance(answer, BaseException)]
         silent = [answer for answer in answers if isinstance(answer, BaseException) and not isinstance(answer, ActorDiedError)]
-        self._tell(f"{role}: {silent[0]}" if silent else "")
+        self._tell(role, str(silent[0]) if silent else "")
         return [*found, *(member for member in self._known[role] if silent and member not in found)]
 
-    def _tell(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
-            logger.warning(f"a node does not say where it is: {trouble}")
-        self._trouble = trouble
+    def _tell(self, role: Role, trouble: str) -> None:
+        """Say what is wrong with a pool once, for as long as it is the same."""
+        if trouble and trouble != self._troubles[role]:
+            logger.warning(f"a node does not say where it is: {role}: {trouble}")
+        self._troubles[role] = trouble

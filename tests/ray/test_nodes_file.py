@@ -1,6 +1,7 @@
 """Which nodes a router is told of, by what the replicas of the pools say and do not say."""
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +30,25 @@ class FakePool:
         return answer
 
 
+class Hearing(logging.Handler):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the replica's log is told. Serve's logger does not propagate, so that it is heard here itself."""
+    hearing = Hearing()
+    monkeypatch.setattr(logging.getLogger("ray.serve"), "handlers", [hearing])
+    return hearing.said
+
+
 @pytest.mark.parametrize(
     ("then", "left"),
     [
@@ -51,6 +71,20 @@ async def test_who_is_gone_leaves_and_who_is_silent_stays(
     assert json.loads(path.read_text()) == {"prefill": [], "decode": [D1, D2]}
     await file.look()
     assert json.loads(path.read_text()) == {"prefill": [], "decode": left}
+
+
+async def test_a_silent_replica_is_told_of_once_while_the_other_pool_answers(tmp_path: Path, said: list[str]) -> None:
+    file = NodesFile(tmp_path / "nodes.json", {"prefill": FakePool([], [], []), "decode": FakePool([SLOW], [SLOW], [SLOW])})
+    for _ in range(3):
+        await file.look()
+    assert said == ["a node does not say where it is: decode: no answer"]
+
+
+async def test_a_silent_replica_is_told_of_once_while_the_other_pool_is_silent_too(tmp_path: Path, said: list[str]) -> None:
+    file = NodesFile(tmp_path / "nodes.json", {"prefill": FakePool([SLOW], [SLOW]), "decode": FakePool([SLOW], [SLOW])})
+    for _ in range(2):
+        await file.look()
+    assert [line.partition(": ")[2] for line in said] == ["prefill: no answer", "decode: no answer"]
 
 
 async def test_a_router_reads_what_is_written(tmp_path: Path) -> None:
