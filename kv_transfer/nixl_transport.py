@@ -247,7 +247,7 @@ def _load_nixl() -> Any:
     keep_ucx_quiet()
     installed = [package for package in PACKAGES if importlib.util.find_spec(package)]
     if not installed:
-        raise ConfigError("NIXL is not installed: pip install 'twostep[node]', or choose --transport local")
+        raise ConfigError("NIXL is not installed: pip install 'twostep[node]', or choose --transport ucx or local")
     try:
         api = importlib.import_module(f"{installed[0]}._api")
     except (ImportError, OSError) as cause:

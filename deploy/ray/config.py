@@ -76,5 +76,5 @@ def check_args(values: Values) -> AppConfig:
             if key in values.get(section, {}):
                 raise ConfigError(f"{FILE}: {section}.{key} cannot be set here: the replica decides it")
     if "local" in (checked.prefill.transport, checked.decode.transport):
-        raise ConfigError(f"{FILE}: transport: local joins nodes of one process, and each replica has its own: use nixl")
+        raise ConfigError(f"{FILE}: transport: local joins nodes of one process, and each replica has its own: use nixl or ucx")
     return checked

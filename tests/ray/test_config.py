@@ -25,7 +25,7 @@ SERVES_OWN = "ray.serve.autoscaling_policy:default_autoscaling_policy"
         ({"router": {"prefill": ["a:1"]}}, "args: router.prefill cannot be set here: the replica decides it"),
         (
             {"prefill": {"transport": "local"}},
-            "args: transport: local joins nodes of one process, and each replica has its own: use nixl",
+            "args: transport: local joins nodes of one process, and each replica has its own: use nixl or ucx",
         ),
     ],
 )
