@@ -65,4 +65,5 @@ class TextFormatter(logging.Formatter):
 def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     request = _request.get()
     about = {} if request is None else {"request": request}
-    return about | {key: value for key, value in vars(record).items() if key not in _PLAIN_FIELDS}
+    # What a library puts on every record for itself, as Ray does, begins with an underscore.
+    return about | {key: value for key, value in vars(record).items() if key not in _PLAIN_FIELDS and key[0] != "_"}

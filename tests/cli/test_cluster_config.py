@@ -94,7 +94,7 @@ def test_the_readmes_file_says_what_the_readme_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("engine.dtyp=1", "--set: unknown key engine.dtyp (value 1), known here: dtype, "),
+        ("engine.dtyp=1", "--set: unknown key engine.dtyp (value 1), known here: device, dtype, "),
         ("prefil.x=1", "--set: unknown key prefil (value {'x': 1}), known here: model, transport, "),
         ("router.port=http", "--set: router.port: Input should be a valid integer"),
         ("num_decode=0", "--set: num_decode: Input should be greater than or equal to 1, found 0"),

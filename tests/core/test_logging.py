@@ -46,3 +46,8 @@ def test_people_read_the_same_fields() -> None:
     record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "node": "d0"})
     with about_request("req-1"):
         assert TextFormatter("router").format(record).endswith("router INFO said request=req-1 node=d0")
+
+
+def test_what_a_library_puts_on_every_record_for_itself_is_no_field() -> None:
+    record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "node": "d0", "_ray_timestamp_ns": 5})
+    assert TextFormatter("router").format(record).endswith("router INFO said node=d0")
