@@ -1,6 +1,7 @@
 """The JSON schemas of the programs' configurations, from the dataclasses that read them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -31,7 +32,14 @@ IN_CHART: Mapping[str, Sequence[str]] = {
 
 def config_schema(program: str) -> Schema:
     """Return the schema of everything that a program can be told."""
-    return TypeAdapter(PROGRAMS[program]).json_schema()
+    config, *bases = (one for one in PROGRAMS[program].__mro__ if is_dataclass(one))
+    schema = TypeAdapter(config).json_schema()
+    for base in bases:
+        # Of a dataclass pydantic reads what its own keys are, not what those are that it inherits.
+        for key, inherited in TypeAdapter(base).json_schema()["properties"].items():
+            if "description" in inherited:
+                schema["properties"][key].setdefault("description", inherited["description"])
+    return schema
 
 
 def chart_definitions() -> dict[str, Schema]:
