@@ -72,7 +72,8 @@ def _advance(
     return higher, total, mixed
 
 
-@triton.jit(do_not_specialize=["num_sequences"])
+# Where the chunks' part of a step begins depends on its decodes: no other kernel is to be compiled for that.
+@triton.jit(do_not_specialize=["num_sequences"], do_not_specialize_on_alignment=["tables", "num_keys"])
 def _attend_tile(
     query, pool, tables, row_starts, num_keys, out, query_stride, out_stride, table_stride, num_sequences, scale, bend, window,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_TOKENS: tl.constexpr,

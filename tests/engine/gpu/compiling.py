@@ -49,10 +49,14 @@ class AbsentH200:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one compiled kernel takes of a multiprocessor. `spilled_bytes` is what did not fit a thread's registers."""
+    """What one compiled kernel takes of a multiprocessor. `spilled_bytes` is what did not fit a thread's registers.
+
+    `variant` is alike for launches that run the same machine code.
+    """
 
     case: str
     kernel: str
+    variant: str
     registers: int
     spilled_bytes: int
     shared_bytes: int
@@ -71,6 +75,7 @@ def needs_of(case: str, compiled: Any) -> Needs:
     return Needs(
         case=case,
         kernel=compiled.metadata.name,
+        variant=compiled.hash,
         registers=used["REG"],
         spilled_bytes=used["LOCAL"] + used["STACK"],
         shared_bytes=compiled.metadata.shared,
@@ -84,10 +89,12 @@ def attention(dtype: torch.dtype, dim: int, score: Score, window: int | None, nu
     pool = torch.zeros(64, num_kv_heads, 32, 2, dim, dtype=dtype)
     query = torch.zeros(num_sequences, num_heads + 2 * num_kv_heads, dim, dtype=dtype)[:, :num_heads]
     out = torch.zeros(num_sequences, num_heads, dim, dtype=dtype)
-    tables, num_keys, starts = ints(num_sequences, 64), ints(num_sequences), ints(num_sequences + 1)
+    tables, num_keys, starts = ints(num_sequences, 65), ints(num_sequences), ints(num_sequences + 1)
     scratch = kernels.decode_scratch(num_sequences, num_heads, num_kv_heads, dim, HOST)
     kernels.attend_decodes(query, pool, tables, num_keys, out, scratch, score=score, window=window)
-    kernels.attend_chunks(query, pool, tables, starts, num_keys, out, score=score, window=window)
+    for num_decodes in (0, 1):
+        chunks = query[num_decodes:], pool, tables[num_decodes:], starts, num_keys[num_decodes:], out[num_decodes:]
+        kernels.attend_chunks(*chunks, score=score, window=window)
 
 
 def storing(dtype: torch.dtype, dim: int, turned: int, with_norms: bool) -> None:
