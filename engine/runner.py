@@ -21,7 +21,7 @@ Drawn = int | RequestFault | None
 class Ran:
     """What a batch brought, a `Drawn` for each chunk.
 
-    `gap_s` is how long the device did nothing before it, by the device's own clock; None where it has none.
+    `gap_s` is how long the device computed nothing before it, by the device's own clock; None where it has none.
     """
 
     drawn: list[Drawn]

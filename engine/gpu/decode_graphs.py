@@ -61,11 +61,11 @@ class DecodeGraphs:
         return next((size for size in self._sizes if size >= len(chunks)), None)
 
     def prepare(self, chunks: Sequence[Chunk], rows: Sequence[int], size: int) -> Callable[[], Tensor]:
-        """Write the step's numbers down; returns what launches it, and returns what it draws, [chunk]."""
+        """Bring the step's numbers to the device; returns what launches it, and returns what it draws, [chunk]."""
         self._columns.fill(self._host, chunks, rows, size)
+        self._device.fill(self._numbers, self._host)
 
         def launch() -> Tensor:
-            self._device.fill(self._numbers, self._host)
             self._graphs[size].replay()
             # The next replay overwrites what this one draws.
             return self._drawn[: len(chunks)].clone()

@@ -84,13 +84,14 @@ class GpuRunner:
     def _launch(self, chunks: Sequence[Chunk]) -> _Flight:
         placed = self._forward.rows.place(chunks)
         launch = self._prepare(chunks, placed.rows)
-        started = self._device.mark()
         self._forward.rows.write(placed.changes)
+        # Not before: while the host brings numbers over to a device that has come to its end, that waits.
+        started = self._device.mark()
         part = launch()
         return _Flight(part.outcomes, part.groups, self._device.fetch(part.drawn), started, self._device.mark())
 
     def _prepare(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Callable[[], _Part]:
-        """Do what can be done before the device is touched; returns the rest."""
+        """Do what can be done before the step begins; returns the rest."""
         if any(len(chunk.tokens) > 1 for chunk in chunks):
             return self._prepare_any(chunks, rows, "prompt")
         size = self._graphs.size_for(chunks)

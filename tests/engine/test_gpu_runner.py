@@ -1,5 +1,6 @@
 """The runner of a GPU, on a device that is none: the tokens of the torch runner, from graphs and without, launched ahead."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from twostep.core.request import SamplingParams
 from twostep.engine.batch import UNKNOWN_TOKEN, Batch, Chunk, Draw
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine
+from twostep.engine.gpu.cpu_device import CpuDevice
 from twostep.engine.kernels.draw_rows import DrawRows
 from twostep.engine.kernels.kernel_set import SampleScratch
 from twostep.engine.kernels.twins import TorchKernels
@@ -108,6 +110,20 @@ def test_a_step_is_fed_on_the_device_with_what_the_last_one_drew(folder: Path) -
     drawn = told.launch(prompt, lambda _: None)().drawn[0]
     assert isinstance(drawn, int)
     assert tokens == [drawn, told.launch(Batch((chunk([drawn], 3),)), lambda _: None)().drawn[0]]
+
+
+def test_a_step_begins_when_its_numbers_are_on_the_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, calls = gpu_runner(folder), list[str]()
+
+    def noted(name: str) -> Callable[..., Any]:
+        method = getattr(CpuDevice, name)
+        return lambda *args: calls.append(name) or method(*args)
+
+    for name in ("send", "fill", "mark", "fetch"):
+        monkeypatch.setattr(CpuDevice, name, noted(name))
+    runner.launch(Batch((chunk([7]),)), lambda _: None)
+    # The step's numbers and its block table; from its start to its end, with its layers and its tokens on the way.
+    assert calls == ["fill", "send", "mark", "mark", "fetch", "mark"]
 
 
 def test_layers_are_announced_when_the_step_is_collected(folder: Path) -> None:
