@@ -18,6 +18,9 @@ class DeviceMemory:
             self._bytes = torch.zeros(num_bytes, dtype=torch.uint8, device=place, pin_memory=on_host and device.type == "cuda")
         except (torch.OutOfMemoryError, RuntimeError) as cause:
             raise ConfigError(f"landing_bytes: {place} cannot give {num_bytes} bytes of memory") from cause
+        if self._bytes.is_cuda:
+            # Whoever writes there does not wait for the device's order: the zeros might come after what they wrote.
+            torch.cuda.current_stream(device).synchronize()
 
     def region(self) -> MemoryRegion:
         return region_of(self._bytes)
@@ -43,8 +46,10 @@ class PinnedStaging:
     def copy(self, units: Units, first_slot: int) -> "StagedCopy":
         index = torch.from_numpy(units.astype(np.int64))
         slots = self._slots[first_slot : first_slot + len(units)]
+        # Out of pageable memory the copy of the index would wait for all earlier copies.
+        index = index.pin_memory() if self._units.is_cuda else index
         with torch.cuda.stream(self._stream):
-            gathered = self._units.index_select(0, index.to(self._units.device))
+            gathered = self._units.index_select(0, index.to(self._units.device, non_blocking=True))
             slots.copy_(gathered, non_blocking=True)
             return StagedCopy(gathered, self._stream)
 
