@@ -127,10 +127,6 @@ class UcxWorker:
         self._nowhere = np.zeros(1, np.uint8)
         self._letter, self._anything = self._ucxx.marked(LETTER), self._ucxx.marked(0)
 
-    @property
-    def errors(self) -> type[Exception]:
-        return self._ucxx.errors
-
     def address(self) -> bytes:
         """Return where peers find this worker."""
         address: bytes = self._worker.address.tobytes()
@@ -168,7 +164,7 @@ class UcxWorker:
             return []
         read = [one for one in self._reading if one[1].is_over]
         self._reading = [one for one in self._reading if not one[1].is_over]
-        done = ((tag, request) for tag, request in read if request.state(self.errors) is WriteState.DONE)
+        done = ((tag, request) for tag, request in read if request.state(self._ucxx.errors) is WriteState.DONE)
         return [Letter(tag, request.memory.tobytes()) for tag, request in done]
 
     def close(self) -> None:

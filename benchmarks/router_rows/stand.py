@@ -17,7 +17,7 @@ from pathlib import Path
 from twostep.benchmarks.router_rows.load import Plan, Result
 from twostep.benchmarks.router_rows.shape import WORD
 from twostep.cli.model_store.catalogue import find_model
-from twostep.router.tokenizer import Tokenizer, load_tokenizer
+from twostep.router.tokenizer import load_tokenizer
 
 VARIABLE = "TWOSTEP_ROUTER_PEERS"
 MODEL = "smollm2"
@@ -83,13 +83,9 @@ async def send(server: Server, bodies: Sequence[str], *, at_once: int = 1) -> Re
     return Result(**json.loads(told))
 
 
-def tokenizer() -> Tokenizer:
-    return load_tokenizer(str(find_model(MODEL)))
-
-
 @asynccontextmanager
 async def _our_router(folder: Path) -> AsyncIterator[Server]:
-    words = tokenizer()
+    words = load_tokenizer(str(find_model(MODEL)))
     [token, *_] = words.encode(WORD)
     async with _telling("mock_nodes", str(words.vocab_size), str(token)) as (_, nodes):
         addresses = folder / "router.json"

@@ -35,10 +35,6 @@ class DrawRows:
     def to(self, device: torch.device) -> "DrawRows":
         return DrawRows(*(column.to(device) for column in self.columns))
 
-    def first(self, num_rows: int) -> "DrawRows":
-        """Return a view of the first rows."""
-        return DrawRows(*(column[:num_rows] for column in self.columns))
-
 
 def draw_rows(draws: Sequence[Draw | None]) -> DrawRows:
     """Return the columns of `draws`, in host memory. None stands for a row of padding: it is drawn greedily, for nothing."""
