@@ -120,12 +120,16 @@ class SequenceTable:
         return self._pool.num_hits(usable, hit_step=align_tokens // size) * size
 
     def admit(self, prepared: Prepared, *, align_tokens: int, now: float) -> Sequence:
-        """Take a place, and blocks for all tokens of the request and its growth. Raises Conflict or Busy."""
+        """Take a place, and blocks for all tokens of the request and its growth, up to the longest sequence.
+
+        Raises Conflict or Busy.
+        """
         request = prepared.request
         self._require_place(request.id)
         self._num_arrived += 1
         sequence = Sequence(request, prepared.chain, self._num_arrived, now)
-        if not self._take_blocks(sequence, sequence.num_tokens + prepared.growth_tokens, align_tokens):
+        num_tokens = min(sequence.num_tokens + prepared.growth_tokens, self._capacity.max_tokens)
+        if not self._take_blocks(sequence, num_tokens, align_tokens):
             raise Busy(Lacking.BLOCKS, f"{self._pool.num_available} of {self._pool.num_blocks} blocks are available")
         self._sequences[request.id] = sequence
         return sequence

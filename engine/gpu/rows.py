@@ -41,7 +41,10 @@ class RequestRows:
         self._free = list(reversed(range(max_rows)))
 
     def place(self, chunks: Sequence[Chunk]) -> Placed:
-        """Give each chunk's request a row; whoever was in no batch for longest loses theirs. Nothing is launched yet."""
+        """Give each chunk's request a row; whoever was in no batch for longest loses theirs. Nothing is launched yet.
+
+        Raises ValueError for a table that is longer than a row: its end would be written into another request's.
+        """
         self._make_room({chunk.request for chunk in chunks})
         rows, changes = [], list[tuple[int, int]]()
         for chunk in chunks:
@@ -67,6 +70,8 @@ class RequestRows:
                 self._free.append(self._rows.pop(request).number)
 
     def _changes(self, row: _Row, blocks: tuple[BlockId, ...]) -> list[tuple[int, int]]:
+        if len(blocks) > self._max_blocks:
+            raise ValueError(f"a table of {len(blocks)} blocks: a row has room for {self._max_blocks}")
         known = len(row.blocks)
         start = known if blocks[:known] == row.blocks else 0
         first = row.number * self._max_blocks

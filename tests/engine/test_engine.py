@@ -39,6 +39,11 @@ def test_a_reservation_takes_blocks_for_the_prompt_and_its_growth() -> None:
     assert engine.step() is None
 
 
+def test_no_blocks_are_taken_beyond_the_longest_sequence() -> None:
+    engine = build_engine(max_model_tokens=64)
+    assert engine.reserve(ask("a", [1] * 60), growth_tokens=100).table == (0, 1)
+
+
 def test_forced_tokens_are_reserved_like_the_prompt() -> None:
     reservation = build_engine().reserve(ask("a", range(31), output_tokens=[1, 2]), growth_tokens=0)
     assert reservation.table == (0, 1)

@@ -1,5 +1,7 @@
 """Rows of the device's tables: each request keeps its own, and of a table only what is new is written."""
 
+import pytest
+
 from twostep.core.ids import BlockId, RequestId
 from twostep.engine.batch import Chunk
 from twostep.engine.gpu.cpu_device import CpuDevice
@@ -27,6 +29,11 @@ def test_a_table_that_is_another_is_written_anew() -> None:
     rows = rows_of(1)
     rows.place([chunk("a", 7, 8)])
     assert rows.place([chunk("a", 6, 8)]).changes == [(0, 6), (1, 8)]
+
+
+def test_a_table_that_is_longer_than_a_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="a table of 5 blocks: a row has room for 4"):
+        rows_of(2).place([chunk("a", 1, 2, 3, 4, 5)])
 
 
 def test_whoever_was_in_no_batch_for_longest_loses_the_row() -> None:
