@@ -39,5 +39,5 @@ class FreezingTransport(NixlTransport):
 if __name__ == "__main__":
     for moment in (BEFORE, AFTER):
         signal.signal(moment, lambda signum, _: FreezingTransport.armed.add(signum))
-    program.NixlTransport = FreezingTransport  # type: ignore[misc]
+    program.WIRES = {**program.WIRES, "nixl": FreezingTransport}
     leave(run_program("freezing-prefill", "A prefill node that freezes itself.", PrefillNodeConfig, serve))
