@@ -9,11 +9,11 @@ from torch import Tensor
 
 from twostep.core.kv_layout import KVLayout
 from twostep.engine.batch import Batch, Chunk
-from twostep.engine.kernels.reference import WHOLE_ROWS
+from twostep.engine.kernels.reference import KEY_TILE, WHOLE_ROWS
 
-CHUNK_KEYS = 512
-"""Keys of a chunk come in multiples of this many tokens, the tile of torch's CPU attention. With whole tiles a token's
-result does not depend on how its prompt was cut."""
+CHUNK_KEYS = KEY_TILE
+"""Keys of a chunk come in multiples of this many tokens. With whole tiles a token's result does not depend on how its
+prompt was cut."""
 DECODE_KEYS = {torch.float32: CHUNK_KEYS, torch.bfloat16: 128}
 """The same for decodes. In bfloat16 with heads of 64, 128 measured as exact as whole tiles, and reads less."""
 

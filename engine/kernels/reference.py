@@ -5,14 +5,19 @@ A layer's pool is `[block, kv_head, token, k|v, dim]`; `slots` and `head_blocks`
 """
 
 from dataclasses import dataclass
+from functools import reduce
+from math import pi, sqrt
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-WHOLE_ROWS = 4
+WHOLE_ROWS = 16
 """Matrices come in multiples of this many rows: below it, MKL and oneDNN take other paths on CPU, and a token's result
-would depend on the company in which it was computed."""
+would depend on the company in which it was computed. Four are enough on AMD's processors, Intel's want up to 16."""
+
+KEY_TILE = 512
+"""Keys of a prompt's tokens come in multiples of so many, the tile of torch's CPU attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def silu_and_multiply(gate_and_up: Tensor) -> Tensor:
     """Return silu(gate) * up, where `gate_and_up` [..., 2 * dim] holds both."""
     gate, up = gate_and_up.chunk(2, dim=-1)
-    return functional.silu(gate) * up
+    wide = gate.float()
+    # torch's own silu and gelu compute the last few numbers of a tensor by other means than the rest, to other bits.
+    return (wide / (1 + (-wide).exp())).to(gate.dtype) * up
 
 
 def gelu_and_multiply(gate_and_up: Tensor) -> Tensor:
     """Return gelu(gate) * up, by the tanh approximation, where `gate_and_up` [..., 2 * dim] holds both."""
     gate, up = gate_and_up.chunk(2, dim=-1)
-    return functional.gelu(gate, approximate="tanh") * up
+    wide = gate.float()
+    gelu = 0.5 * wide * (1 + (sqrt(2 / pi) * (wide + 0.044715 * wide * wide * wide)).tanh())
+    return gelu.to(gate.dtype) * up
 
 
 def soft_cap(x: Tensor, cap: float | None) -> Tensor:
@@ -123,4 +132,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, score: Scor
     key, value = key.repeat_interleave(num_shared, dim=1), value.repeat_interleave(num_shared, dim=1)
     scale = query.shape[-1] ** -0.5 if score.scale is None else score.scale
     scores = soft_cap(query @ key.transpose(-2, -1) * scale, score.cap).masked_fill(~mask, -torch.inf)
-    return scores.softmax(-1, dtype=torch.float32).to(query.dtype) @ value
+    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    # Tile by tile: how a longer sum is cut depends on its length, and how many keys there are on how a prompt was cut.
+    tiles = zip(weights.split(KEY_TILE, dim=-1), value.split(KEY_TILE, dim=-2), strict=True)
+    return reduce(torch.add, (some @ values for some, values in tiles))

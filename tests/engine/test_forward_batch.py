@@ -28,9 +28,9 @@ def slot(block: int, offset: int) -> list[int]:
 def test_rows_are_chunk_after_chunk_and_padded_to_whole_rows() -> None:
     step = forward(chunk(40, 41, 7, 5), chunk(0, 2, 9, draw=None), chunk(62, 65, 1, 2, 3))
     assert (step.num_tokens, step.num_draws) == (6, 2)
-    assert step.tokens.tolist() == [140, 100, 101, 162, 163, 164, 0, 0]
-    assert step.positions.tolist() == [40, 0, 1, 62, 63, 64, 0, 0]
-    assert step.draw_rows.tolist() == [0, 5, 0, 0]
+    assert step.tokens.tolist() == [140, 100, 101, 162, 163, 164, *[0] * 10]
+    assert step.positions.tolist() == [40, 0, 1, 62, 63, 64, *[0] * 10]
+    assert step.draw_rows.tolist() == [0, 5, *[0] * 14]
 
 
 def test_each_token_has_a_slot_in_every_head_of_its_block() -> None:
@@ -62,8 +62,8 @@ def test_float32_decodes_see_whole_tiles_of_keys() -> None:
 def test_a_chunk_sees_what_is_before_it_and_itself_up_to_the_diagonal() -> None:
     (group,) = forward(chunk(30, 35, 1, 2)).chunks
     assert group.rows == slice(0, 5)
-    assert group.masks[None].shape == (8, 512)
-    assert group.masks[None].sum(1).tolist() == [31, 32, 33, 34, 35, 36, 37, 38]
+    assert group.masks[None].shape == (16, 512)
+    assert group.masks[None].sum(1).tolist() == list(range(31, 47))
 
 
 def test_a_window_hides_what_lies_farther_back() -> None:
