@@ -350,11 +350,12 @@ class NodeConnection:
         return frozenset(self.status.paths) if self.status else frozenset()
 
     def doubt(self, peer: NodeRef) -> None:
-        """Form no pair with `peer` until a heartbeat says that bytes move there."""
+        """Form no pair with `peer` until a heartbeat says that bytes move there; ask soon, somebody waits for that."""
         if self.status and (known := self.status.peers.get(peer)):
             peers = {**self.status.peers, peer: replace(known, is_proven=False, state="handshaking")}
             self.status = replace(self.status, peers=peers)
             self._on_load()
+            self.wake()
 
     def suspect(self, ref: NodeRef, error: ServingError) -> None:
         """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""
