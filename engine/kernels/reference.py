@@ -5,7 +5,6 @@ A layer's pool is `[block, kv_head, token, k|v, dim]`; `slots` and `head_blocks`
 """
 
 from dataclasses import dataclass
-from functools import reduce
 from math import pi, sqrt
 
 import torch
@@ -134,5 +133,5 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, score: Scor
     scores = soft_cap(query @ key.transpose(-2, -1) * scale, score.cap).masked_fill(~mask, -torch.inf)
     weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
     # Tile by tile: how a longer sum is cut depends on its length, and how many keys there are on how a prompt was cut.
-    tiles = zip(weights.split(KEY_TILE, dim=-1), value.split(KEY_TILE, dim=-2), strict=True)
-    return reduce(torch.add, (some @ values for some, values in tiles))
+    ends = range(0, value.shape[-2], KEY_TILE)
+    return sum((weights[..., at : at + KEY_TILE] @ value[..., at : at + KEY_TILE, :] for at in ends), torch.zeros_like(query))
