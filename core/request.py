@@ -38,9 +38,13 @@ class StopRules:
 
         The same pure function decides on the prefill and on the decode node.
         """
-        if token in self.stop_ids or (token in self.eos_ids and not self.ignore_eos):
+        if self.stops_at(token):
             return FinishReason.STOP
         return FinishReason.LENGTH if index + 1 >= self.max_tokens else None
+
+    def stops_at(self, token: int) -> bool:
+        """Return whether an answer ends with `token` wherever it stands; it has no text then."""
+        return token in self.stop_ids or (token in self.eos_ids and not self.ignore_eos)
 
 
 @dataclass(frozen=True, slots=True)

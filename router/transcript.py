@@ -23,7 +23,7 @@ class Transcript:
 
     def __init__(self, detokenizer: Detokenizer, rules: StopRules, stops: Sequence[str] = ()) -> None:
         self._detokenizer = detokenizer
-        self._without_text = rules.stop_ids if rules.ignore_eos else rules.stop_ids | rules.eos_ids
+        self._rules = rules
         self._stops = StopStrings(stops) if stops else None
         self.num_tokens = 0
         self.is_stopped = False
@@ -43,7 +43,7 @@ class Transcript:
         if self.is_stopped:
             return ""
         self.num_tokens += 1
-        return "" if token in self._without_text else self._shown(self._detokenizer.feed(token))
+        return "" if self._rules.stops_at(token) else self._shown(self._detokenizer.feed(token))
 
     def flush(self) -> str:
         """Return the text held back so far: there are no more tokens."""
