@@ -30,6 +30,8 @@ CHANNEL_OPTIONS = [
     *SIZES,
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
+    # A new node at a lost one's address is called at once: it must not inherit an old channel's wait.
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 SERVER_OPTIONS = [
     *KEEPALIVE,

@@ -1,6 +1,6 @@
 """A prefill node that stops itself, by SIGSTOP, at the moment of its next write.
 
-SIGUSR1 arms it to freeze before the write is posted, SIGUSR2 as soon as it has been.
+SIGUSR1 arms it to freeze before the write is posted, SIGUSR2 as soon as it has been; sent again it disarms.
 """
 
 import signal
@@ -38,6 +38,6 @@ class FreezingTransport(NixlTransport):
 
 if __name__ == "__main__":
     for moment in (BEFORE, AFTER):
-        signal.signal(moment, lambda signum, _: FreezingTransport.armed.add(signum))
+        signal.signal(moment, lambda signum, _: FreezingTransport.armed.symmetric_difference_update({signum}))
     program.WIRES = {**program.WIRES, "nixl": FreezingTransport}
     leave(run_program("freezing-prefill", "A prefill node that freezes itself.", PrefillNodeConfig, serve))

@@ -1,6 +1,5 @@
 """A prefill node is frozen or killed in the middle of a write, and its bytes land when their place belongs to others."""
 
-import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -49,6 +48,20 @@ class Scene:
     async def ask(self, *numbers: int) -> None:
         """Ask all at once; every answer must be right."""
         await self.town.answers_rightly([question(number) for number in numbers])
+
+    async def first_to_write(self, question: Question) -> list[Program]:
+        """Freeze the prefill node that the router picks before its write; return it, then the one that answered instead."""
+        for node in self.town.prefill:
+            node.send(BEFORE)
+        async with self.town.asking([question]) as streams:
+            await until(self._none_frozen, within_s=LATE_S)
+            writers = sorted(self.town.prefill, key=lambda node: not node.is_frozen)
+            writers[1].send(BEFORE)
+        require_right(streams)
+        return writers
+
+    async def _none_frozen(self) -> str:
+        return "" if any(node.is_frozen for node in self.town.prefill) else "no prefill node writes"
 
     async def landing_changed(self, before: bytes) -> None:
         async def missing() -> str:
@@ -123,12 +136,7 @@ async def test_a_writer_killed_in_a_write_spoils_nothing_and_comes_back_at_its_a
 async def test_a_copy_that_a_late_write_has_spoiled_is_found_and_made_good(tmp_path: Path) -> None:
     """B's bytes have landed where A's were to land; A's land on top of them before the decode node has copied B's."""
     async with scene(tmp_path, "shared memory", **{"timers.progress_s": 10}) as here:
-        a, b = here.town.prefill
-        a.send(BEFORE)
-        for number in itertools.count(10):
-            await here.ask(number)
-            if a.is_frozen:
-                break
+        a, b = await here.first_to_write(question(1))
         await here.cooled_down()
         b.send(BEFORE)
         async with here.town.asking([question(2)]) as streams:

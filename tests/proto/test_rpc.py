@@ -112,3 +112,14 @@ async def test_a_channel_reaches_a_node_that_was_started_anew_at_its_address() -
     async with refusing(address), channel:
         with pytest.raises(QueueFull):
             await repeat_until_answered(call, give_up_s=10)
+
+
+async def test_a_new_node_at_a_lost_ones_address_is_called_at_once() -> None:
+    async with refusing() as address:
+        pass
+    async with open_channel(address) as lost:
+        with pytest.raises(NodeUnreachable), serving_errors("decode-0"):
+            await node_pb2_grpc.NodeStub(lost).Describe(pb.DescribeRequest(), timeout=30)
+        async with refusing(address), open_channel(address) as channel:
+            with pytest.raises(QueueFull), serving_errors("decode-0"):
+                await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=30)

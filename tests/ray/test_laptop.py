@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import httpx
 import pytest
 import yaml
 
+from twostep.tests.chaos.waiting import until
 from twostep.tests.ray.serving import free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.model, pytest.mark.long]
@@ -36,31 +36,30 @@ def serve_run(file: Path) -> Iterator[None]:
             process.wait(STOP_S)
 
 
-def until_proven(http: httpx.Client) -> None:
-    give_up_at = time.monotonic() + START_S
-    while not is_proven(http):
-        assert time.monotonic() < give_up_at, "no pair of nodes has exchanged bytes"
-        time.sleep(0.2)
+async def until_proven(http: httpx.AsyncClient) -> None:
+    async def missing() -> str:
+        try:
+            reply = await http.get("/ready")
+        except httpx.TransportError as error:
+            return f"{type(error).__name__} {error}"
+        is_proven = reply.is_success and reply.json().get("proven_pairs")
+        return "" if is_proven else f"no pair of nodes has exchanged bytes: {reply.text}"
 
-
-def is_proven(http: httpx.Client) -> bool:
-    try:
-        reply = http.get("/ready")
-    except httpx.TransportError:
-        return False
-    return reply.is_success and bool(reply.json().get("proven_pairs"))
+    await until(missing, within_s=START_S)
 
 
 @pytest.mark.timeout(START_S + STOP_S + 60)
-def test_smollm2_knows_the_capital_of_france_and_its_kv_crossed_between_two_actors(tmp_path: Path) -> None:
+async def test_smollm2_knows_the_capital_of_france_and_its_kv_crossed_between_two_actors(tmp_path: Path) -> None:
     told = yaml.safe_load(FILE.read_text())
     told["http_options"]["port"] = port = free_port()
     file = tmp_path / "laptop.yaml"
     file.write_text(yaml.safe_dump(told))
-    with serve_run(file), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as http:
-        until_proven(http)
-        body = {"model": "smollm2", "messages": QUESTION, "temperature": 0, "bill": True}
-        reply = http.post("/v1/chat/completions", json=body).json()
+    address = f"http://127.0.0.1:{port}"
+    with serve_run(file):
+        async with httpx.AsyncClient(base_url=address, timeout=60, trust_env=False) as http:
+            await until_proven(http)
+            body = {"model": "smollm2", "messages": QUESTION, "temperature": 0, "bill": True}
+            reply = (await http.post("/v1/chat/completions", json=body)).json()
     assert reply["choices"][0]["message"]["content"] == "The capital of France is Paris."
     assert reply["bill"]["prefill_node"].startswith("prefill-")
     assert reply["bill"]["decode_node"].startswith("decode-")
