@@ -82,7 +82,7 @@ async def start(program: Program, folder: Path) -> Child:
     config, log = folder / f"{program.name}.yaml", folder / f"{program.name}.log"
     # JSON is YAML too.
     config.write_text(json.dumps(program.config, indent=2) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "twostep.cli.tethered", str(os.getpid()), program.module]
+    command = [sys.executable, "-m", "twostep.core.tethered", str(os.getpid()), program.module]
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command,

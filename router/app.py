@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -12,24 +11,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from twostep.core.errors import ServingError, UnknownModel, UnknownRequest
-from twostep.router.explanation import explain
-from twostep.router.history import MAX_STORIES, History
+from twostep.core.errors import ServingError, UnknownModel
 from twostep.router.http_edge import RequestIdMiddleware, on_fault, on_http_exception, on_serving_error
-from twostep.router.metrics import Metrics
 from twostep.router.model import ServedModel
 from twostep.router.openapi import openapi_json
 from twostep.router.readiness import Readiness
+from twostep.router.state_pages import StatePages, state_routes
 
 
 class Pages:
-    """The small pages: what is served here, and how the router is."""
+    """The small pages: what is served here."""
 
-    def __init__(self, model: ServedModel, readiness: Readiness, metrics: Metrics, history: History, *, started: int) -> None:
+    def __init__(self, model: ServedModel, readiness: Readiness, *, started: int) -> None:
         self._model = model
         self._readiness = readiness
-        self._metrics = metrics
-        self._history = history
         self._started = started
 
     async def models(self, _: Request) -> Response:
@@ -44,26 +39,11 @@ class Pages:
     async def health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    async def ready(self, _: Request) -> Response:
-        report = self._readiness.report()
-        return JSONResponse(report, status_code=200 if report["ready"] else 503)
-
     async def version(self, _: Request) -> Response:
         return JSONResponse({"version": _version(), "nodes": self._readiness.versions()})
 
-    async def explanation(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        story = self._history.find(name)
-        if story is None:
-            raise UnknownRequest(f"no request {name[:128]!r} is remembered; the latest {MAX_STORIES} are")
-        return JSONResponse(explain(story))
-
     async def openapi(self, _: Request) -> Response:
         return Response(openapi_json(_version()), media_type="application/json")
-
-    async def metrics(self, _: Request) -> Response:
-        self._readiness.update(self._metrics)
-        return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     def _model_card(self) -> dict[str, str | int | None]:
         # Benchmark clients load the tokenizer that `root` names.
@@ -77,7 +57,7 @@ class Pages:
         }
 
 
-def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages, cors_origins: Collection[str] = ()) -> ASGIApp:
+def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages, state: StatePages, cors_origins: Collection[str] = ()) -> ASGIApp:
     """Return the ASGI application; `endpoints` are what is posted to, by path, `cors_origins` whose pages may read it."""
     app = Starlette(
         routes=[
@@ -85,11 +65,9 @@ def build_app(endpoints: Mapping[str, ASGIApp], pages: Pages, cors_origins: Coll
             Route("/v1/models", pages.models),
             Route("/v1/models/{name:path}", pages.model),
             Route("/health", pages.health),
-            Route("/ready", pages.ready),
             Route("/version", pages.version),
-            Route("/requests/{name:path}", pages.explanation),
             Route("/openapi.json", pages.openapi),
-            Route("/metrics", pages.metrics),
+            *state_routes(state),
         ],
         exception_handlers={ServingError: on_serving_error, HTTPException: on_http_exception, Exception: on_fault},
     )

@@ -30,6 +30,7 @@ from twostep.router.model import ServedModel
 from twostep.router.node_pool import NodePool
 from twostep.router.openai.dialect import Chat, PlainCompletion
 from twostep.router.readiness import Readiness
+from twostep.router.state_pages import OwnPages
 from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenization import Tokenization
 from twostep.router.tokenizer import load_tokenizer
@@ -67,8 +68,9 @@ async def serve(config: RouterConfig, stop: asyncio.Event) -> None:
                 model, dispatcher, metrics, timeout_s=config.request_timeout_s, until_served=waking.until_served
             )
             posted = endpoints(model, generator, admission, metrics, config)
-            pages = Pages(model, readiness, metrics, dispatcher.history, started=started)
-            app = build_app(posted, pages, config.cors_origins)
+            pages = Pages(model, readiness, started=started)
+            own = OwnPages(readiness, metrics, dispatcher.history)
+            app = build_app(posted, pages, own, config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
             async with grpc_door(config, service, readiness, certificate) as door, asyncio.TaskGroup() as doors:
                 keep_loaded()

@@ -63,7 +63,7 @@ class Program:
         self._address_file.unlink(missing_ok=True)
         arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         # Tied to this process: no node outlives a test run that is itself killed.
-        command = [sys.executable, "-m", "twostep.cli.tethered", str(os.getpid()), self._module, *arguments]
+        command = [sys.executable, "-m", "twostep.core.tethered", str(os.getpid()), self._module, *arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._inside, *command],

@@ -28,7 +28,7 @@ class Up:
         """Return the process id of each child by the name of its program's module."""
         pids = [int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()]
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in pids}
-        return {row[row.index("twostep.cli.tethered") + 2].removeprefix("twostep."): pid for pid, row in commands.items()}
+        return {row[row.index("twostep.core.tethered") + 2].removeprefix("twostep."): pid for pid, row in commands.items()}
 
     def ended(self) -> tuple[int, str]:
         """Wait for the end; return the exit code and what was complained about."""

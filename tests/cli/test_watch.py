@@ -126,7 +126,7 @@ async def test_a_child_does_not_see_the_terminals_ctrl_c(tmp_path: Path) -> None
 
 
 def test_a_tethered_program_does_not_start_under_a_stranger() -> None:
-    command = [sys.executable, "-m", "twostep.cli.tethered", "1", "stand_in"]
+    command = [sys.executable, "-m", "twostep.core.tethered", "1", "stand_in"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "the process 1 that started this one has ended\n")
 

@@ -23,6 +23,7 @@ from twostep.router.placement import Placement
 from twostep.router.readiness import Readiness
 from twostep.router.run import Outcome
 from twostep.router.serve import endpoints
+from twostep.router.state_pages import OwnPages
 from twostep.router.templates.renderer import open_renderer
 from twostep.router.tokenizer import load_tokenizer
 from twostep.tests.router.test_placement import node
@@ -56,8 +57,9 @@ async def client_of_app(model: str = "fake") -> AsyncIterator[httpx.AsyncClient]
         served = ServedModel([config.model_name], model, load_tokenizer(model), renderer, lambda: LIMITS)
         generator = Generator(served, AtOnce(), metrics, timeout_s=60, until_served=at_once)
         admission = Admission(config.max_in_flight, metrics)
-        pages = Pages(served, Readiness(NodePool(config, StaticDiscovery((), ())), config), metrics, History(), started=0)
-        app = build_app(endpoints(served, generator, admission, metrics, config), pages)
+        readiness = Readiness(NodePool(config, StaticDiscovery((), ())), config)
+        own = OwnPages(readiness, metrics, History())
+        app = build_app(endpoints(served, generator, admission, metrics, config), Pages(served, readiness, started=0), own)
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
             yield client

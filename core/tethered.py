@@ -1,6 +1,6 @@
 """Runs another program as a module, tied to the life of the process PID that started it.
 
-Usage: `python -m twostep.cli.tethered PID MODULE ARGUMENT...`. The kernel kills this process as soon as its parent ends,
+Usage: `python -m twostep.core.tethered PID MODULE ARGUMENT...`. The kernel kills this process as soon as its parent ends,
 in whatever way, so that no node outlives its `twostep up`.
 """
 
