@@ -7,23 +7,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from twostep.autoscaler.seen import NodeCounters, RouterCounters
 
 Samples = Mapping[str, Mapping[frozenset[tuple[str, str]], float]]
+ARRIVED = "twostep_router_arrived_prompt_tokens"
 HOLDING_KV = ("reserved", "filling", "complete", "attached")
 AT_WORK = ("computing", "sending", "awaiting_answer")
 
 
-def read_router(text: str) -> RouterCounters:
-    """Return a router's counters. Raises ValueError when it is not a router's page."""
+def read_routers(text: str) -> Mapping[str, RouterCounters]:
+    """Return the counters of each router behind the page, by its worker's number, empty where there is one only.
+
+    Raises ValueError when it is not a router's page.
+    """
     samples = _samples(text)
-    arrived = "twostep_router_arrived_prompt_tokens"
-    return RouterCounters(
-        requests=_one(samples, f"{arrived}_count"),
-        prompt_tokens=_one(samples, f"{arrived}_sum"),
-        sizes={float(dict(labels)["le"]): count for labels, count in samples[f"{arrived}_bucket"].items()},
-        answers=_one(samples, "twostep_router_time_to_first_token_seconds_count"),
-        output_tokens=_one(samples, "twostep_router_completion_tokens_total"),
-        turned_away=_sum(samples, "twostep_router_requests_total", outcome=("no_ready_node",)),
-        waiting=_one(samples, "twostep_router_waiting_requests"),
-    )
+    workers = {dict(labels).get("worker", "") for labels in samples.get(f"{ARRIVED}_count", {})}
+    return {worker: _router(_of_worker(samples, worker)) for worker in workers or {""}}
 
 
 def read_node(text: str) -> NodeCounters:
@@ -45,6 +41,25 @@ def read_node(text: str) -> NodeCounters:
         free_blocks=_sum(samples, "twostep_kv_blocks", state=("free", "cached")),
         total_blocks=_sum(samples, "twostep_kv_blocks"),
     )
+
+
+def _router(samples: Samples) -> RouterCounters:
+    return RouterCounters(
+        requests=_one(samples, f"{ARRIVED}_count"),
+        prompt_tokens=_one(samples, f"{ARRIVED}_sum"),
+        sizes={float(dict(labels)["le"]): count for labels, count in samples[f"{ARRIVED}_bucket"].items()},
+        answers=_one(samples, "twostep_router_time_to_first_token_seconds_count"),
+        output_tokens=_one(samples, "twostep_router_completion_tokens_total"),
+        turned_away=_sum(samples, "twostep_router_requests_total", outcome=("no_ready_node",)),
+        waiting=_one(samples, "twostep_router_waiting_requests"),
+    )
+
+
+def _of_worker(samples: Samples, worker: str) -> Samples:
+    return {
+        name: {labels: value for labels, value in some.items() if dict(labels).get("worker", "") == worker}
+        for name, some in samples.items()
+    }
 
 
 def _samples(text: str) -> Samples:

@@ -90,7 +90,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Everything, at `at_s` on the autoscaler's clock. `routers` by pod uid; `silent_routers` are ready, but did not answer."""
+    """Everything, at `at_s` on the autoscaler's clock. `routers` by pod uid and worker; `silent_routers` are ready, but did not
+    answer."""
 
     at_s: float
     prefill: Pool

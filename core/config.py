@@ -53,6 +53,12 @@ def check(cls: type[T], values: dict[str, Any], path: Path | None = None, overri
         raise ConfigError("; ".join(mistakes)) from cause
 
 
+def values_of(settings: Any) -> dict[str, Any]:
+    """Return the nested values, all of them plain, that `check` makes `settings` of again."""
+    values: dict[str, Any] = TypeAdapter(type(settings)).dump_python(settings, mode="json")
+    return values
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -24,6 +24,25 @@ def set_up_logging(program: str, *, log_format: LogFormat, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
+def logging_options() -> list[str]:
+    """Return the options by which a program that this one starts logs alike."""
+    root = logging.getLogger()
+    log_format = "json" if any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers) else "text"
+    return ["--log-format", log_format, "--log-level", logging.getLevelName(root.level).lower()]
+
+
+def sign_lines(**fields: object) -> None:
+    """Let every log line of this process carry `fields`."""
+    make = logging.getLogRecordFactory()
+
+    def make_signed(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        vars(record).update(fields)
+        return record
+
+    logging.setLogRecordFactory(make_signed)
+
+
 @contextmanager
 def about_request(request: str) -> Iterator[None]:
     """Let every log line of the block, and of the tasks that it starts, carry `request`."""

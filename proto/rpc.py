@@ -36,7 +36,6 @@ CHANNEL_OPTIONS = [
 SERVER_OPTIONS = [
     *KEEPALIVE,
     *SIZES,
-    ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 ]
 
@@ -61,12 +60,19 @@ def admit_all(_: Context) -> None:
     """Let everybody call."""
 
 
-def new_server(*, max_receive_bytes: int = MAX_MESSAGE_BYTES, admit: Callable[[Context], None] = admit_all) -> grpc.aio.Server:
+def new_server(
+    *, max_receive_bytes: int = MAX_MESSAGE_BYTES, admit: Callable[[Context], None] = admit_all, is_shared: bool = False
+) -> grpc.aio.Server:
     """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`).
 
-    `admit` raises one for callers that must not call, whatever the method.
+    `admit` raises one for callers that must not call, whatever the method. Other processes may serve at the port of a shared
+    one, too.
     """
-    options = {**dict(SERVER_OPTIONS), "grpc.max_receive_message_length": max_receive_bytes}
+    options = {
+        **dict(SERVER_OPTIONS),
+        "grpc.max_receive_message_length": max_receive_bytes,
+        "grpc.so_reuseport": int(is_shared),
+    }
     return grpc.aio.server(options=list(options.items()), interceptors=[ErrorInterceptor(admit)])
 
 

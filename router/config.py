@@ -40,6 +40,9 @@ class RouterConfig:
     """Where spans of requests are sent; without, nobody is told of traces."""
     router_id: str = ""
     """This router's name towards nodes, by default the host's; a random part is added at every start."""
+    workers: Count = 1
+    """Processes that share the ports, each a router of its own, with limits of its own: for more requests than one CPU core
+    serves. More are of no use than there are cores."""
     host: str = "127.0.0.1"
     port: Port = 8000
     """TCP port of the HTTP server; 0 takes any free one."""

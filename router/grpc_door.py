@@ -64,10 +64,19 @@ class GrpcDoor:
 
 @asynccontextmanager
 async def grpc_door(
-    config: RouterConfig, service: ServingService, readiness: Readiness, certificate: CertificateFiles | None
+    config: RouterConfig,
+    service: ServingService,
+    readiness: Readiness,
+    certificate: CertificateFiles | None,
+    *,
+    is_shared: bool = False,
 ) -> AsyncIterator[GrpcDoor]:
-    """Open the door for the block, with TLS where there is a certificate. Raises ConfigError when the address cannot be had."""
-    server, health_service = new_server(max_receive_bytes=config.max_body_bytes), health.aio.HealthServicer()  # type: ignore[attr-defined]
+    """Open the door for the block, with TLS where there is a certificate. Raises ConfigError when the address cannot be had.
+
+    Other processes may open a shared one, too.
+    """
+    server = new_server(max_receive_bytes=config.max_body_bytes, is_shared=is_shared)
+    health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]
     add_ServingServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

@@ -11,20 +11,23 @@ from twostep.router.http_server import HttpServer
 
 
 @contextmanager
-def listen(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a bound socket. Raises ConfigError when the address cannot be had."""
+def listen(host: str, port: int, *, is_shared: bool = False) -> Iterator[socket.socket]:
+    """Yield a bound socket; other processes may bind a shared one, too. Raises ConfigError when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio sets TCP_NODELAY only on sockets that say they are TCP.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
         try:
             listener.bind((host, port))
         except OSError as cause:
-            raise ConfigError(
-                f"cannot listen on {host}:{port}: {cause.strerror or cause}; choose another host or port"
-            ) from cause
+            raise cannot_listen(host, port, cause) from cause
         listener.setblocking(False)
         yield listener
+
+
+def cannot_listen(host: str, port: int, cause: OSError) -> ConfigError:
+    return ConfigError(f"cannot listen on {host}:{port}: {cause.strerror or cause}; choose another host or port")
 
 
 async def run_http(server: HttpServer, listener: socket.socket, stop: asyncio.Event, admission: Admission) -> None:

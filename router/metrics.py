@@ -15,6 +15,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.starts = self._counter(
+            "starts", "How often the program has started this router: more than once where a worker died"
+        )
         self.requests = self._counter("requests", "Requests by outcome: finish reason, ok or error code", "outcome")
         self.in_flight = self._gauge("in_flight_requests", "Requests being served")
         self.waiting = self._gauge("waiting_requests", "Requests that wait for nodes, there being none that could serve them")

@@ -59,6 +59,8 @@ class MockDecode(FakeDecode):  # type: ignore[misc]
                 )
         if names:
             self.send(batch)
+        for ended in batch.ended:
+            del self._routers[ended.request]
 
     def _status(self, num_living: int) -> pb.NodeStatus:
         status: pb.NodeStatus = super()._status(num_living)

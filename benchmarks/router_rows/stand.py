@@ -58,11 +58,11 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(*, with_peers: bool = True) -> AsyncIterator[Stand]:
-    """Run everything, ready to be asked."""
+async def standing(*, with_peers: bool = True, num_workers: int = 1) -> AsyncIterator[Stand]:
+    """Run everything, ready to be asked; our router as so many processes."""
     with tempfile.TemporaryDirectory() as name:
         async with AsyncExitStack() as stack:
-            ours = await stack.enter_async_context(_our_router(Path(name)))
+            ours = await stack.enter_async_context(_our_router(Path(name), num_workers))
             process, told = await stack.enter_async_context(_telling("mock_openai"))
             direct = Server("direct", told["http"], process.pid)
             paths = [path for path in os.environ.get(VARIABLE, "").split(":") if path and with_peers]
@@ -84,7 +84,7 @@ async def send(server: Server, bodies: Sequence[str], *, at_once: int = 1) -> Re
 
 
 @asynccontextmanager
-async def _our_router(folder: Path) -> AsyncIterator[Server]:
+async def _our_router(folder: Path, num_workers: int) -> AsyncIterator[Server]:
     words = load_tokenizer(str(find_model(MODEL)))
     [token, *_] = words.encode(WORD)
     async with _telling("mock_nodes", str(words.vocab_size), str(token)) as (_, nodes):
@@ -92,6 +92,7 @@ async def _our_router(folder: Path) -> AsyncIterator[Server]:
         settings = {
             "model": find_model(MODEL),
             "port": 0,
+            "workers": num_workers,
             "address_file": addresses,
             "prefill": json.dumps([nodes["prefill"]]),
             "decode": json.dumps([nodes["decode"]]),

@@ -183,11 +183,14 @@ class DiscoveryReport(BaseModel):
 
 
 class ReadyReply(BaseModel):
+    """`workers` says of each whether it is ready, where there are several; the rest is what the one tells that is worst off."""
+
     ready: bool
     proven_pairs: int
     pairs: list[PairReport]
     discovery: DiscoveryReport
     nodes: list[NodeReport]
+    workers: dict[str, bool] | None = None
 
 
 class PlacedNode(BaseModel):

@@ -12,7 +12,7 @@ from twostep.autoscaler.demand import Traits, is_asked, learn_traits, load_betwe
 from twostep.autoscaler.election import Watched, candidate
 from twostep.autoscaler.forecast import Point, forecast
 from twostep.autoscaler.kubernetes_api import Lease
-from twostep.autoscaler.metrics_text import read_node, read_router
+from twostep.autoscaler.metrics_text import read_node, read_routers
 from twostep.autoscaler.need import erlang_c, prefill_need
 from twostep.autoscaler.past import NodeCount
 from twostep.autoscaler.pods import read_pods
@@ -20,6 +20,7 @@ from twostep.autoscaler.rates import Fit, Rates, StepTime, learn_rates
 from twostep.autoscaler.seen import NodeCounters, Phase, Pod, Pool, RouterCounters, Seen
 from twostep.autoscaler.victims import deletion_costs
 from twostep.router.metrics import Metrics
+from twostep.router.workers.joint_pages import joint_metrics
 from twostep.tests.autoscaler.fake_api import START, pod_json
 from twostep.tests.autoscaler.scenes import RATES, ready
 
@@ -208,13 +209,26 @@ def test_a_routers_page_is_read() -> None:
     metrics.requests.labels("no_ready_node").inc(2)
     metrics.requests.labels("stop").inc(9)
     metrics.waiting.set(3)
-    read = read_router(metrics.render().decode())
+    read = read_routers(metrics.render().decode())[""]
     assert (read.requests, read.prompt_tokens, read.answers, read.output_tokens) == (1, 300, 1, 7)
     assert (read.turned_away, read.waiting, read.sizes[256.0], read.sizes[512.0]) == (2, 3, 0, 1)
 
 
+def test_each_worker_on_a_page_is_a_router() -> None:
+    first, second = Metrics(), Metrics()
+    first.arrived_tokens.observe(300)
+    second.arrived_tokens.observe(20)
+    second.waiting.set(1)
+    page = joint_metrics({0: first.render(), 1: second.render()})
+    read = read_routers(page.decode())
+    assert {worker: (one.prompt_tokens, one.sizes[16.0], one.waiting) for worker, one in read.items()} == {
+        "0": (300, 0, 0),
+        "1": (20, 0, 1),
+    }
+
+
 def test_a_page_of_something_else_is_refused() -> None:
-    for read in (read_router, read_node):
+    for read in (read_routers, read_node):
         with pytest.raises((ValueError, LookupError)):
             read("# TYPE other_total counter\nother_total 1\n")
 

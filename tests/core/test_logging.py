@@ -3,9 +3,12 @@
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
-from twostep.core.logging import JsonFormatter, TextFormatter, about_request
+import pytest
+
+from twostep.core.logging import JsonFormatter, TextFormatter, about_request, logging_options, set_up_logging, sign_lines
 
 
 def line(**extra: Any) -> dict[str, Any]:
@@ -51,3 +54,29 @@ def test_people_read_the_same_fields() -> None:
 def test_what_a_library_puts_on_every_record_for_itself_is_no_field() -> None:
     record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "node": "d0", "_ray_timestamp_ns": 5})
     assert TextFormatter("router").format(record).endswith("router INFO said node=d0")
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    root, make = logging.getLogger(), logging.getLogRecordFactory()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.setLogRecordFactory(make)
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_program_that_is_started_can_be_told_to_log_alike() -> None:
+    set_up_logging("router", log_format="text", level="warning")
+    assert logging_options() == ["--log-format", "text", "--log-level", "warning"]
+    set_up_logging("router", log_format="json", level="info")
+    assert logging_options() == ["--log-format", "json", "--log-level", "info"]
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_process_can_sign_all_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging("router", log_format="json", level="info")
+    sign_lines(worker=3)
+    logging.getLogger("here").info("said")
+    assert json.loads(capsys.readouterr().err)["worker"] == 3

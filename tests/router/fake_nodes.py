@@ -3,6 +3,7 @@
 # ruff: noqa: N802 - the protocol's names and signatures
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -179,7 +180,9 @@ class FakeDecode(FakeNode, node_pb2_grpc.DecodeServicer):
         self.cached_tokens = 0
         self.on_reserve: ReserveScript = self.grant
         self.streaming = Flag()
-        self._batches: asyncio.Queue[pb.TokenBatch | None] = asyncio.Queue()
+        self._batches: defaultdict[str, asyncio.Queue[pb.TokenBatch | None]] = defaultdict(asyncio.Queue)
+        """By router, as `_routers` are by request."""
+        self._routers: dict[str, str] = {}
 
     def add_to(self, server: Any) -> None:
         node_pb2_grpc.add_DecodeServicer_to_server(self, server)  # type: ignore[no-untyped-call]
@@ -187,6 +190,7 @@ class FakeDecode(FakeNode, node_pb2_grpc.DecodeServicer):
     async def Reserve(self, request: pb.ReserveRequest, context: Any) -> AsyncIterator[pb.ReserveEvent]:
         self.seen.reserves.append(request)
         self.seen.traces.append(traceparent_of(context))
+        self._routers[request.request.id] = request.router
         async for event in self.on_reserve(request):
             yield event
 
@@ -209,7 +213,8 @@ class FakeDecode(FakeNode, node_pb2_grpc.DecodeServicer):
     async def Tokens(self, request: pb.TokensRequest, context: Any) -> AsyncIterator[pb.TokenBatch]:
         await context.send_initial_metadata(())
         await self.streaming.raise_()
-        while (batch := await self._batches.get()) is not None:
+        batches = self._batches[request.router]
+        while (batch := await batches.get()) is not None:
             yield batch
 
     async def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelReply:
@@ -218,26 +223,37 @@ class FakeDecode(FakeNode, node_pb2_grpc.DecodeServicer):
         return await super().Cancel(request, context)
 
     def break_stream(self) -> None:
-        self._batches.put_nowait(None)
+        for batches in self._batches.values():
+            batches.put_nowait(None)
 
     def emit(self, request: str, attempt: int, tokens: Sequence[int], *, first: int = 0) -> None:
         """Send tokens in one message, numbered from `first`."""
         wire = [
             pb.Token(request=request, attempt=attempt, index=first + place, token=token) for place, token in enumerate(tokens)
         ]
-        self._batches.put_nowait(pb.TokenBatch(tokens=wire))
+        self.send(pb.TokenBatch(tokens=wire))
 
     def send(self, batch: pb.TokenBatch) -> None:
-        self._batches.put_nowait(batch)
+        """Send each router what is about its requests; what is about a request that nobody has made, to all of them."""
+        for router, batches in self._batches.items():
+            part = batch if len(self._batches) == 1 else self._part(batch, router)
+            if part.tokens or part.ended:
+                batches.put_nowait(part)
+
+    def _part(self, batch: pb.TokenBatch, router: str) -> pb.TokenBatch:
+        tokens, ended = (
+            [one for one in some if self._routers.get(one.request, router) == router] for some in (batch.tokens, batch.ended)
+        )
+        return pb.TokenBatch(tokens=tokens, ended=ended)
 
     def finish(self, request: str, attempt: int, reason: str = "length", *, num_tokens: int | None = None) -> None:
         ended = pb.Ended(
             request=request, attempt=attempt, finish_reason=reason, bill=decode_bill_to_pb(DECODE_BILL), num_tokens=num_tokens
         )
-        self._batches.put_nowait(pb.TokenBatch(ended=[ended]))
+        self.send(pb.TokenBatch(ended=[ended]))
 
     def fail(self, request: str, attempt: int, error: ServingError) -> None:
-        self._batches.put_nowait(pb.TokenBatch(ended=[pb.Ended(request=request, attempt=attempt, error=error_to_pb(error))]))
+        self.send(pb.TokenBatch(ended=[pb.Ended(request=request, attempt=attempt, error=error_to_pb(error))]))
 
 
 class FakePrefill(FakeNode, node_pb2_grpc.PrefillServicer):

@@ -1,12 +1,13 @@
 """What a router cannot be started with, and what starting it does not load."""
 
+import json
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-from twostep.core.config import load
+from twostep.core.config import check, load, values_of
 from twostep.core.errors import ConfigError
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.choose import choose_discovery
@@ -30,6 +31,16 @@ def test_a_router_without_usable_nodes_is_refused(settings: dict[str, Any], mess
     with pytest.raises(ConfigError) as raised:
         choose_discovery(RouterConfig(**settings))
     assert message in str(raised.value)
+
+
+def test_a_configuration_can_be_handed_on_as_plain_values() -> None:
+    told = RouterConfig(
+        discovery={"file": {"path": "/nodes.json"}},
+        front_tls={"certificate": "/a.pem", "key": "/b.pem"},
+        chat_template="/t.jinja",
+        cors_origins=("*",),
+    )
+    assert check(RouterConfig, json.loads(json.dumps(values_of(told)))) == told
 
 
 def test_nodes_can_be_given_on_the_command_line() -> None:

@@ -30,6 +30,11 @@
   for: 1m
   severity: warning
   summary: Router {{ "{{ $labels.pod }}" }} cannot find out which nodes there are; it goes on with those it knew.
+- name: TwostepWorkerDies
+  expr: 'sum by (pod) (increase(twostep_router_starts_total{ {{ $here }}}[15m])) > 0'
+  for: 0m
+  severity: warning
+  summary: A worker of router {{ "{{ $labels.pod }}" }} has died, with the requests that it had, and was started again.
 - name: TwostepOrphanedBlocks
   expr: >-
     max by (pod) (twostep_orphaned_blocks{ {{ $here }}}) > 0

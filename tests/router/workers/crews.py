@@ -1,0 +1,122 @@
+"""A router with workers as a real process, over scripted nodes in the test's own."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from twostep.tests.router.cluster import TEXT, say
+from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
+
+START_S = 90.0
+
+
+@dataclass(slots=True)
+class Crewed:
+    """`log` are the lines of all its processes so far. Each client of `client()` has a connection of its own."""
+
+    d: FakeDecode
+    p: FakePrefill
+    process: Process
+    url: str
+    grpc: str
+    log: list[str]
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process of each worker that runs."""
+        return workers_of(self.process.pid)
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False, verify=False)
+
+    async def all_gone(self, pids: Iterable[int]) -> None:
+        """Wait until none of these processes is there any more."""
+        async with asyncio.timeout(START_S):
+            while any(os.path.exists(f"/proc/{pid}") for pid in pids):  # noqa: ASYNC110, ASYNC240, PTH110
+                await asyncio.sleep(0.02)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(START_S):
+            return await self.process.wait()
+
+
+def workers_of(pid: int) -> dict[int, int]:
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    commands = {child: _command(child) for child in children}
+    return {int(Path(row[row.index("--config") + 1]).stem): child for child, row in commands.items() if "--config" in row}
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except FileNotFoundError:
+        # It has just ended.
+        return []
+
+
+def settings(**given: Any) -> Sequence[str]:
+    values = {"workers": 2, "port": 0, "lease_s": 4, "drain_s": 20, **given}
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+@asynccontextmanager
+async def crew(folder: Path, **given: Any) -> AsyncIterator[Crewed]:
+    """Start nodes and the router, and wait until every worker listens and can serve."""
+    d = FakeDecode()
+    p = FakePrefill("p", [d])
+    for node in (d, p):
+        await node.start()
+    say(d, TEXT)
+    address_file = folder / "router.json"
+    told = settings(prefill=f"[{p.address}]", decode=f"[{d.address}]", address_file=address_file, **given)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "twostep.router", *told, stderr=PIPE, limit=1 << 20, start_new_session=True
+    )
+    log: list[str] = []
+    reading = asyncio.create_task(_read(process, log))
+    try:
+        await until_logged(log, "router listens")
+        addresses = json.loads(address_file.read_text())
+        running = Crewed(d, p, process, f"http://{addresses['http']}", addresses["grpc"], log)
+        await ready(running, 2)
+        yield running
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+        await reading
+        for node in (d, p):
+            await node.stop()
+
+
+async def ready(running: Crewed, num_workers: int) -> None:
+    """Wait until so many workers say that they can serve."""
+    async with asyncio.timeout(START_S), running.client() as http:
+        while True:
+            report = (await http.get("/ready")).json()
+            if report["ready"] and len(report["workers"]) == num_workers:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def until_logged(log: Sequence[str], message: str) -> None:
+    """Wait until a line with that message is there. Raises TimeoutError."""
+    async with asyncio.timeout(START_S):
+        while not any(json.loads(line)["message"] == message for line in log if line.startswith("{")):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def _read(process: Process, log: list[str]) -> None:
+    assert process.stderr
+    async for line in process.stderr:
+        log.append(line.decode())  # noqa: PERF401 - each line as soon as it is there
