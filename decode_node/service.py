@@ -25,7 +25,7 @@ from twostep.node.handoff_wire import (
 from twostep.node.loading import Loading
 from twostep.proto import handoff_pb2, handoff_pb2_grpc, node_pb2_grpc
 from twostep.proto import node_pb2 as pb
-from twostep.proto.rpc import Context, traceparent_of
+from twostep.proto.rpc import Context, require_finite, traceparent_of
 from twostep.proto.wire import (
     decode_bill_to_pb,
     error_to_pb,
@@ -88,6 +88,7 @@ class DestinationService(handoff_pb2_grpc.HandoffDestinationServicer):
 
     async def Done(self, requests: AsyncIterator[handoff_pb2.DoneRequest], context: Context) -> handoff_pb2.DoneReply:
         async for request in requests:
+            require_finite(request)
             return answer_to_pb(await self._node.get().legs.done(done_from_pb(request)))
         raise InvalidRequest("the call ended without its message")
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from twostep.core.errors import TransferFailed
 from twostep.core.fingerprint import Fingerprint
 from twostep.core.ids import Generation
 from twostep.core.memory import MemoryRegion
@@ -64,11 +65,13 @@ def abort_from_pb(wire: pb.AbortRequest) -> Abort:
 
 
 def outcome_from_pb(wire: pb.Outcome) -> Outcome:
-    return _OUTCOMES[wire]
+    """What a later version may say: the leg has ended, and nothing was taken over."""
+    return _OUTCOMES.get(wire, Outcome.ENDED)
 
 
 def abort_state_from_pb(wire: pb.AbortState) -> AbortState:
-    return _ABORT_STATES[wire]
+    """What a later version may say proves nothing."""
+    return _ABORT_STATES.get(wire, AbortState.UNKNOWN)
 
 
 def answer_to_pb(answer: Answer) -> pb.DoneReply:
@@ -90,7 +93,9 @@ def cells_to_pb(cells: CellDigests) -> pb.DigestBlock:
 
 
 def cells_from_pb(wire: pb.DigestBlock) -> CellDigests:
-    """Rebuild the digests. Raises ValueError when their number is not layers x blocks."""
+    """Rebuild the digests. Raises TransferFailed when their number is not layers x blocks."""
+    if len(wire.digests) != ON_WIRE.itemsize * wire.num_layers * wire.num_blocks or not wire.digests:
+        raise TransferFailed(f"{len(wire.digests)} bytes are not digests of {wire.num_layers} x {wire.num_blocks} cells")
     digests = np.frombuffer(wire.digests, ON_WIRE).astype(np.uint64).reshape(wire.num_layers, wire.num_blocks)
     return CellDigests(
         range(wire.first_layer, wire.first_layer + wire.num_layers),

@@ -1,14 +1,17 @@
 """gRPC as all programs use it: channel and server options, and errors to statuses and back."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from inspect import isasyncgenfunction
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
-from twostep.core.errors import DeadlineExceeded, NodeUnavailable, NodeUnreachable, ServingError
+from twostep.core.errors import DeadlineExceeded, InvalidRequest, NodeUnavailable, NodeUnreachable, ServingError
 from twostep.core.spans import TRACE_KEY
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import error_from_pb, error_to_pb
@@ -110,8 +113,23 @@ def _as_told_by_peer(error: ServingError) -> ServingError:
     return NodeUnavailable(error.message) if isinstance(error, NodeUnreachable) else error
 
 
+def require_finite(message: Message) -> None:
+    """Raise InvalidRequest where a number in `message`, at any depth, is NaN or infinite: a time made of it never comes."""
+    for field, value in message.ListFields():
+        if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE and not math.isfinite(value):
+            raise InvalidRequest(f"{field.name}: expected a finite number, found {value}", param=field.name)
+        if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+            for part in value if isinstance(value, Sequence) else [value]:
+                # A map of texts is a field like this, too.
+                if isinstance(part, Message):
+                    require_finite(part)
+
+
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Wraps every handler so that a ServingError, of `admit` or its own, ends the call with its status."""
+    """Wraps every handler so that a ServingError, of `admit` or its own, ends the call with its status.
+
+    No handler gets to see a request with numbers that are none; a stream of them asks `require_finite` itself.
+    """
 
     def __init__(self, admit: Callable[[Context], None]) -> None:
         self._admit = admit
@@ -144,6 +162,8 @@ def _guard_unary(behavior: Callable[..., Awaitable[Any]], admit: Callable[[Conte
     async def guarded(request: Any, context: Context) -> Any:
         try:
             admit(context)
+            if isinstance(request, Message):
+                require_finite(request)
             return await behavior(request, context)
         except ServingError as error:
             await abort_with(context, error)
@@ -155,6 +175,7 @@ def _guard_stream(behavior: Callable[..., AsyncGenerator[Any, None]], admit: Cal
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
             admit(context)
+            require_finite(request)
             async with aclosing(behavior(request, context)) as messages:
                 async for message in messages:
                     yield message

@@ -3,12 +3,13 @@
 # ruff: noqa: N802 - the protocol's names
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from twostep.core.errors import DeadlineExceeded, NodeUnavailable, NodeUnreachable, QueueFull
+from twostep.core.errors import DeadlineExceeded, InvalidRequest, NodeUnavailable, NodeUnreachable, QueueFull
 from twostep.node.calls import repeat_until_answered
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
@@ -123,3 +124,14 @@ async def test_a_new_node_at_a_lost_ones_address_is_called_at_once() -> None:
         async with refusing(address), open_channel(address) as channel:
             with pytest.raises(QueueFull), serving_errors("decode-0"):
                 await node_pb2_grpc.NodeStub(channel).Describe(pb.DescribeRequest(), timeout=30)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+async def test_a_number_that_is_none_goes_no_further_than_the_edge(number: float) -> None:
+    sampling = pb.Sampling(temperature=number)
+    async with refusing() as address, open_channel(address) as channel:
+        with pytest.raises(InvalidRequest, match=f"lease_s: expected a finite number, found {number}"), serving_errors("d"):
+            await node_pb2_grpc.NodeStub(channel).Heartbeat(pb.HeartbeatRequest(lease_s=number), timeout=30)
+        request = pb.ReserveRequest(request=pb.GenerateRequest(sampling=sampling), fingerprint={"a": "b"})
+        with pytest.raises(InvalidRequest, match="temperature: expected a finite number"), serving_errors("d"):
+            await anext(aiter(node_pb2_grpc.DecodeStub(channel).Reserve(request, timeout=30)))
