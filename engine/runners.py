@@ -49,10 +49,12 @@ def _gpu_runner(folder: Path, config: EngineConfig, landing_bytes: int, tell: Te
     """Return Triton's kernels at work, or torch where it was asked for, or where they do not cover the model: that is told."""
     from twostep.engine.gpu.build import build_gpu_runner, why_uncovered
     from twostep.engine.gpu.cuda_device import CudaDevice
+    from twostep.engine.kernels.gpu_presence import require_gpu
     from twostep.engine.torch_runner import TorchRunner
 
     if config.kernels not in ("auto", "torch"):
         raise ConfigError(f"engine.kernels = {config.kernels}: that is for CPUs, and engine.device is a GPU here")
+    require_gpu()
     reason = why_uncovered(folder)
     if config.kernels == "torch" or reason:
         return TorchRunner(folder, config, "cuda", landing_bytes=landing_bytes, tell=tell, why_torch=reason)

@@ -28,10 +28,17 @@ class TorchForward:
             layers = range(first, min(first + self._layer_group, num_layers))
             for layer in layers:
                 hidden = self._model.run_layer(layer, hidden, inputs, self._pools[layer])
+            finish(hidden.device)
             on_layers(layers)
         if not forward.num_draws:
             return hidden.new_empty((0, self._model.facts.vocab_size), dtype=torch.float32)
         return self._model.logits(hidden[forward.draw_rows])[: forward.num_draws].float()
+
+
+def finish(device: torch.device) -> None:
+    """Wait until what was asked of the device is done: who hears of layers reads them beside its order of work."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
 
 
 def _numerics(device: torch.device) -> str:

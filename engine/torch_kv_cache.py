@@ -58,6 +58,13 @@ class TorchKVCache:
         with self._on_stream():
             return _unsigned(self._kernels.digest(self.words, layers, tokens, self._on_device(table)))
 
+    def try_kernels(self) -> None:
+        """Copy zeros into the first block, and digest it: kernels are compiled now, and not while somebody waits for them."""
+        layers, tokens, table = range(self.layout.num_layers), TokenRange(0, self.layout.block_tokens), [BlockId(0)]
+        landing = self.open_memory(self.layout.block_bytes, on_host=False)
+        self.copy_in(landing.region(), LandedPiece(layers, range(1), tokens, len(tokens), num_slots=1), table)
+        self.digest(layers, tokens, table)
+
     def _on_stream(self) -> AbstractContextManager[object]:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 

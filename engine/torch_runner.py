@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class TorchRunner:
     """Implements `Runner` for the model in a Hugging Face folder. Raises ConfigError when it cannot be served as told.
 
-    `landing_bytes` of the host's memory are for somebody else; `tell` hears what is being loaded; `why_torch` is why torch
+    `landing_bytes` of the device's memory are for somebody else; `tell` hears what is being loaded; `why_torch` is why torch
     computes on a GPU where kernels were asked for.
     """
 
@@ -63,7 +63,7 @@ class TorchRunner:
         needs = Needs(
             weights=weights + dtype.itemsize * kernels.num_copied,
             workspace=workspace_bytes(model, config.token_budget, config.max_batch),
-            landing=landing_bytes if place.type == "cpu" else 0,
+            landing=landing_bytes,
         )
         num_blocks = _num_blocks(layout, config, needs, place)
         self.geometry = geometry_of(config, facts, num_blocks)
@@ -113,6 +113,7 @@ def _kv_cache(layout: KVLayout, num_blocks: int, device: torch.device) -> tuple[
         host = HostKVCache(layout, num_blocks)
         return host, torch.from_numpy(host.words)
     cache = TorchKVCache(layout, num_blocks, device)
+    cache.try_kernels()
     return cache, cache.words
 
 

@@ -1,7 +1,8 @@
 """Builds the runner of a model on a device: weights, workspace and graphs are measured, and the KV cache gets what is left."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +60,11 @@ def build_gpu_runner(
     decoder = covered(model)
     if decoder is None:
         raise ConfigError(UNCOVERED)
-    available = device.free_bytes()
-    load_weights(model, opened, dtype, device.place, WeightsProgress(weight_bytes(model, dtype), tell).advance)
+    available, weights = device.free_bytes(), weight_bytes(model, dtype)
+    # Gigabytes are not read in vain.
+    plan_memory(config.kv_bytes, layout_of(decoder, config).block_bytes, Needs(weights, 0, landing_bytes), available)
+    with _fitting("the weights"):
+        load_weights(model, opened, dtype, device.place, WeightsProgress(weights, tell).advance)
 
     def told(num_blocks: int) -> Told:
         tell("hashing the weights")
@@ -95,18 +99,20 @@ def fit_runner(
     layout = layout_of(model, config)
     sizes = graph_sizes(config.max_batch if config.max_graph_batch is None else min(config.max_graph_batch, config.max_batch))
     tell("measuring what a step takes")
-    with torch.inference_mode():
-        needs = _measured_needs(model, config, layout, device, landing_bytes, num_graphs=len(sizes))
+    with torch.inference_mode(), _fitting("a step"):
+        needs = _measured_needs(model, config, layout, device, landing_bytes, sizes)
     ledger = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
     num_blocks = ledger.kv // layout.block_bytes
     identity = told(num_blocks)
-    kv = TorchKVCache(layout, num_blocks, device.place)
-    with torch.inference_mode(), device.working():
+    with _fitting("the KV cache"):
+        kv = TorchKVCache(layout, num_blocks, device.place)
+        kv.try_kernels()
+    with torch.inference_mode(), device.working(), _fitting("captured decode steps"):
         # What the cache and the weights were filled by is in another order than the device's own.
         device.finish()
         forward = _forward(model, kv.words, config, layout, device, identity.geometry.max_model_tokens)
         graphs = DecodeGraphs(forward, device, layout.block_tokens, sizes)
-        _capture(graphs, tell)
+        graphs.capture(tell)
     runner = GpuRunner(forward, graphs, kv, device, fingerprint=identity.fingerprint, geometry=identity.geometry)
     runner.report.memory_bytes = _spent(ledger, graphs.cost.num_bytes)
     log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
@@ -129,20 +135,22 @@ def _forward(
     )
 
 
-def _capture(graphs: DecodeGraphs, tell: Tell) -> None:
+@contextmanager
+def _fitting(what: str) -> Iterator[None]:
+    """Raises ConfigError when the device finds no memory for `what` inside."""
     try:
-        graphs.capture(tell)
+        yield
     except torch.OutOfMemoryError as cause:
         raise ConfigError(
-            "the device's memory does not suffice to capture decode steps: lower engine.kv_bytes, engine.max_graph_batch or "
-            "engine.max_batch"
+            f"the device's memory does not suffice for {what}: lower engine.kv_bytes, engine.token_budget, engine.max_batch or "
+            "engine.max_graph_batch, or take a smaller model"
         ) from cause
 
 
 def _measured_needs(
-    model: Decoder, config: EngineConfig, layout: KVLayout, device: Device, landing_bytes: int, *, num_graphs: int
+    model: Decoder, config: EngineConfig, layout: KVLayout, device: Device, landing_bytes: int, captured: Sequence[int]
 ) -> Needs:
-    """Run the largest step, and the largest decode, over a cache of one block, which takes whatever is written."""
+    """Run the steps of `steps_to_try` over a cache of one block, which takes whatever is written."""
     weights = sum(parameter.nbytes for parameter in model.parameters())
     max_tokens = config.max_model_tokens or model.facts.max_tokens
     words = torch.zeros(layout.pool_shape(1), dtype=torch.int32, device=device.place)
@@ -150,16 +158,26 @@ def _measured_needs(
     def build_and_run() -> None:
         with device.working():
             forward = _forward(model, words, config, layout, device, max_tokens)
-            _run_longest(forward, config, layout, device, max_tokens)
+            for lengths in steps_to_try(config, max_tokens, captured):
+                _run_step(forward, lengths, layout, device)
 
     workspace = device.peak_bytes(build_and_run)
-    return Needs(weights=weights, workspace=workspace, landing=landing_bytes, graphs=num_graphs * GRAPH_BYTES)
+    return Needs(weights=weights, workspace=workspace, landing=landing_bytes, graphs=len(captured) * GRAPH_BYTES)
 
 
-def _run_longest(forward: GpuForward, config: EngineConfig, layout: KVLayout, device: Device, max_tokens: int) -> None:
-    num_decodes = min(config.max_batch - 1, config.token_budget - 1)
-    num_prompt = min(config.token_budget - num_decodes, max_tokens)
-    lengths = [*[1] * num_decodes, num_prompt]
+def steps_to_try(config: EngineConfig, max_tokens: int, captured: Sequence[int]) -> list[list[int]]:
+    """Return steps, as the lengths of their chunks, after which no kernel is left to be compiled while serving.
+
+    The largest step takes the most memory; then come one of a prompt alone, and the decodes that are not `captured`: how
+    their contexts are split goes by the size of the batch.
+    """
+    num_decodes = min(config.max_batch, config.token_budget) - 1
+    largest = [*[1] * num_decodes, min(config.token_budget - num_decodes, max_tokens)]
+    decodes = [[1] * size for size in graph_sizes(config.max_batch) if size not in captured]
+    return [largest, [min(config.token_budget, max_tokens)], *decodes]
+
+
+def _run_step(forward: GpuForward, lengths: Sequence[int], layout: KVLayout, device: Device) -> None:
     blocks = (BlockId(0),) * layout.num_blocks(max(lengths))
     chunks = [Chunk(RequestId(f"r{i}"), (0,) * length, 0, blocks, GREEDY) for i, length in enumerate(lengths)]
     placed = forward.rows.place(chunks)

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from twostep.core.errors import ConfigError
 from twostep.engine.gpu.device import Mark
-from twostep.engine.kernels.gpu_presence import require_triton
+from twostep.engine.kernels.gpu_presence import require_gpu, require_triton
 from twostep.engine.kernels.kernel_set import KernelSet
 
 MS = 1e-3
@@ -50,8 +49,7 @@ class CudaDevice:
     """Implements `Device`. Raises ConfigError where there is no such GPU, or nothing to compile kernels with."""
 
     def __init__(self, index: int = 0) -> None:
-        if index >= torch.cuda.device_count():
-            raise ConfigError(f"engine.device = cuda: torch sees {torch.cuda.device_count()} GPUs here")
+        require_gpu(index)
         require_triton()
         # It compiles for a GPU, or interprets: either is decided when it is imported.
         from twostep.engine.kernels.gpu.kernel_set import TritonKernels

@@ -1,8 +1,16 @@
-"""Says whether the kernels for GPUs can be loaded here: the edge at which a missing package becomes a clear error."""
+"""Says whether a GPU can be computed on here: the edge at which what is missing becomes a clear error."""
 
 from importlib.util import find_spec
 
+import torch
+
 from twostep.core.errors import ConfigError
+
+
+def require_gpu(index: int = 0) -> None:
+    """Raise ConfigError when torch sees no such GPU."""
+    if index >= torch.cuda.device_count():
+        raise ConfigError(f"engine.device = cuda: torch sees {torch.cuda.device_count()} GPUs here")
 
 
 def require_triton() -> None:

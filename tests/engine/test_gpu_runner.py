@@ -8,18 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from twostep.core.errors import ConfigError
 from twostep.core.ids import BlockId, RequestId
 from twostep.core.request import SamplingParams
+from twostep.engine import torch_kv_cache
 from twostep.engine.batch import UNKNOWN_TOKEN, Batch, Chunk, Draw
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine
+from twostep.engine.gpu.build import build_gpu_runner
 from twostep.engine.gpu.cpu_device import CpuDevice
 from twostep.engine.kernels.draw_rows import DrawRows
 from twostep.engine.kernels.kernel_set import SampleScratch
+from twostep.engine.kernels.reference_blocks import TorchBlocks
 from twostep.engine.kernels.twins import TorchKernels
 from twostep.engine.torch_runner import TorchRunner
 from twostep.tests.engine.fakes import ask, drain, put, tokens_by_request
-from twostep.tests.engine.gpu_fakes import MEMORY_BYTES, gpu_engine, gpu_runner
+from twostep.tests.engine.gpu_fakes import MEMORY_BYTES, gpu_config, gpu_engine, gpu_runner
 from twostep.tests.engine.test_same_tokens import Server
 from twostep.tests.engine.test_torch_engine import SAMPLING, request
 from twostep.tests.engine.tiny_families import write_tiny
@@ -189,3 +193,54 @@ def test_the_kv_cache_gets_what_is_left_and_the_report_says_where_memory_went(fo
     assert set(spent) == {"weights", "workspace", "landing", "graphs", "kv", "free"}
     assert sum(spent.values()) == MEMORY_BYTES
     assert spent["kv"] == runner.kv.num_blocks * runner.kv.layout.block_bytes > 0.3 * MEMORY_BYTES
+
+
+class Noting(TorchKernels):
+    """Kernels that note for how many sequences they attend: a GPU's are compiled anew by that."""
+
+    def __init__(self) -> None:
+        self.decodes, self.chunks = set[int](), 0
+
+    def attend_decodes(self, query: Tensor, *args: Any, **kwargs: Any) -> None:
+        self.decodes.add(len(query))
+        super().attend_decodes(query, *args, **kwargs)
+
+    def attend_chunks(self, query: Tensor, pool: Tensor, tables: Tensor, row_starts: Tensor, *args: Any, **kwargs: Any) -> None:
+        self.chunks += len(row_starts) - 1 < len(query)
+        super().attend_chunks(query, pool, tables, row_starts, *args, **kwargs)
+
+
+@pytest.mark.parametrize("max_graph_batch", [0, 3, None])
+def test_every_kernel_has_run_before_the_node_is_ready_whatever_is_captured(max_graph_batch: int | None, folder: Path) -> None:
+    kernels = Noting()
+    gpu_runner(folder, kernels, max_graph_batch=max_graph_batch, token_budget=6)
+    assert kernels.decodes >= {1, 2, 4, 6}
+    assert kernels.chunks > 0
+
+
+def test_copies_and_digests_have_run_before_the_node_is_ready_and_left_no_trace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = list[str]()
+
+    class NotingBlocks(TorchBlocks):
+        def __getattribute__(self, name: str) -> Any:
+            ran.append(name)
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(torch_kv_cache, "TorchBlocks", NotingBlocks)
+    runner = gpu_runner(folder)
+    assert ran == ["copy_in", "digest"]
+    assert not runner.kv.words.any()
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_read(folder: Path) -> None:
+    told, device = list[str](), CpuDevice(TorchKernels(), memory_bytes=1 << 12)
+    with pytest.raises(ConfigError, match="leave no room for a KV cache"):
+        build_gpu_runner(folder, gpu_config(), device, tell=told.append)
+    assert told == []
+
+
+def test_a_device_without_memory_for_a_step_is_a_mistake_in_the_configuration(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="memory does not suffice for a step: lower"):
+        gpu_runner(folder, Forgetful(most=0))

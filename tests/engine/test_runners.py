@@ -36,15 +36,16 @@ def test_a_folder_gives_a_torch_runner(tmp_path: Path) -> None:
     assert runner.fingerprint.model == "m"
 
 
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
 @pytest.mark.parametrize("device", ["cuda", "auto"])
 def test_a_gpu_is_had_when_it_is_asked_for_or_the_node_does_not_start(
-    device: Literal["cuda", "auto"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: Literal["cuda", "auto"], kernels: Literal["auto", "torch"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     folder = write_tiny_llama(tmp_path / "m", hidden_size=64, num_attention_heads=4).folder
     with pytest.raises(ConfigError, match="torch sees 0 GPUs"):
-        build_runner(folder, EngineConfig(device=device))
+        build_runner(folder, EngineConfig(device=device, kernels=kernels))
 
 
 def test_cpu_kernels_are_refused_on_a_gpu(tmp_path: Path) -> None:

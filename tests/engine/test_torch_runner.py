@@ -13,6 +13,7 @@ from torch import Tensor
 from twostep.core.errors import ConfigError, RequestFault
 from twostep.core.ids import BlockId, RequestId
 from twostep.core.request import SamplingParams
+from twostep.engine import torch_forward
 from twostep.engine.batch import Batch, Chunk, Draw
 from twostep.engine.config import EngineConfig
 from twostep.engine.torch_runner import TorchRunner, draw_tokens, usual_threads
@@ -162,3 +163,11 @@ def test_a_runner_that_cannot_be_as_told_says_why(changes: dict[str, Any], reaso
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_layers_are_announced_once_the_device_has_written_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str | range] = []
+    monkeypatch.setattr(torch_forward, "finish", lambda device: done.append(device.type))
+    runner = runner_of(write_tiny_llama(tmp_path / "m").folder, kernels="torch")
+    runner.logits(Batch((chunk(TOKENS[:3], 0),)), done.append)
+    assert done == ["cpu", range(2), "cpu", range(2, 3)]
