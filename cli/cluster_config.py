@@ -56,6 +56,7 @@ def plan_cluster(path: Path | None, overrides: Sequence[str], folder: Path, num_
         "decode": [f"decode-{number}" for number in range(checked.num_decode)],
     }
     sections = {role: [_node_values(values, checked, role, name, folder) for name in names[role]] for role in names}
+    _require_one_transport(sections)
     environment = thread_environment(num_cores, checked.num_prefill + checked.num_decode)
     router = {"model": checked.model, **values.get("router", {}), "address_file": str(folder / "router.json")}
     return ClusterPlan(
@@ -84,6 +85,13 @@ def _node_values(values: Values, checked: ClusterConfig, role: Role, name: str, 
     shared = {"model": checked.model, "transport": checked.transport, "node_id": name}
     engine = {**values.get("engine", {}), **section.get("engine", {})}
     return _with_model_folder({**shared, **section, "engine": engine, "address_file": str(folder / f"{name}.json")})
+
+
+def _require_one_transport(sections: Mapping[Role, Sequence[Values]]) -> None:
+    told = {str(role): nodes[0]["transport"] for role, nodes in sections.items() if nodes}
+    if len(set(told.values())) > 1:
+        each = ", ".join(f"{role}.transport is {name}" for role, name in told.items())
+        raise ConfigError(f"{each}: nodes that name different ones never meet, give all the same")
 
 
 def _with_model_folder(values: Values) -> Values:

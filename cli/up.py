@@ -21,7 +21,7 @@ from twostep.cli.cluster_config import plan_cluster
 from twostep.cli.cluster_options import add_cluster_options
 from twostep.cli.entry import INTERRUPTED
 from twostep.cli.watch import Stopped, Watch
-from twostep.core.errors import ServingError
+from twostep.core.errors import ConfigError, ServingError
 
 Use = Callable[[Cluster, Watch], Awaitable[int]]
 """What to do with the cluster once it can serve; returns the exit code."""
@@ -47,8 +47,8 @@ def with_cluster(arguments: argparse.Namespace, use: Use) -> int:
     plan = plan_cluster(arguments.config, arguments.overrides, folder, len(os.sched_getaffinity(0)))
     folder.mkdir(mode=0o700)
     code = asyncio.run(_run(plan, folder, use))
-    # Where something went wrong the logs stay: they explain it.
-    if code in (0, INTERRUPTED):
+    # Where something went wrong the logs stay: they explain it. What is wrong with the configuration was told in full.
+    if code in (0, INTERRUPTED, ConfigError.exit_code):
         shutil.rmtree(folder)
     return code
 

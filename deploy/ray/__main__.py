@@ -24,8 +24,11 @@ def _require_ray() -> None:
 
 
 def _check(path: Path) -> None:
-    # Where Ray is absent, this could not even be imported.
-    from twostep.deploy.ray.serve_file import IMPORT_PATH, check_serve_file
+    try:
+        # Where Ray is absent, this could not even be imported.
+        from twostep.deploy.ray.serve_file import IMPORT_PATH, check_serve_file
+    except ImportError as cause:
+        raise ConfigError(f"Ray Serve cannot be loaded: {cause}: run `pip install 'twostep[node,ray]'`") from cause
 
     if not check_serve_file(path):
         raise ConfigError(f"{path}: no application has import_path: {IMPORT_PATH}")

@@ -18,12 +18,19 @@ class Terms:
     """What Serve is told of one deployment. `policy` is that of its `autoscaling_config`, empty without one."""
 
     graceful_shutdown_timeout_s: float
+    graceful_shutdown_wait_loop_s: float
     policy: str = ""
     min_replicas: int = 1
 
 
-def require_agreement(name: Name, terms: Terms, stop_s: float) -> None:
-    """Raise ConfigError where Serve would kill a program before it has drained, or scale a pool by what it cannot see."""
+def require_agreement(name: Name, terms: Terms, *, leave_s: float, stop_s: float) -> None:
+    """Raise ConfigError where Serve would stop a program that routers still know, kill it before it has drained, or scale a
+    pool by what it cannot see."""
+    if terms.graceful_shutdown_wait_loop_s < leave_s:
+        raise ConfigError(
+            f"deployments: {name}: graceful_shutdown_wait_loop_s is {terms.graceful_shutdown_wait_loop_s:g}, but for"
+            f" {leave_s:g} s routers may not know that the replica is to stop: raise it, or lower args.discovery_s"
+        )
     if terms.graceful_shutdown_timeout_s < stop_s:
         raise ConfigError(
             f"deployments: {name}: graceful_shutdown_timeout_s is {terms.graceful_shutdown_timeout_s:g}, but the replica may"

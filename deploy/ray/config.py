@@ -75,6 +75,9 @@ def check_args(values: Values) -> AppConfig:
         for key in keys:
             if key in values.get(section, {}):
                 raise ConfigError(f"{FILE}: {section}.{key} cannot be set here: the replica decides it")
-    if "local" in (checked.prefill.transport, checked.decode.transport):
+    prefill, decode = checked.prefill.transport, checked.decode.transport
+    if "local" in (prefill, decode):
         raise ConfigError(f"{FILE}: transport: local joins nodes of one process, and each replica has its own: use nixl or ucx")
+    if prefill != decode:
+        raise ConfigError(f"{FILE}: prefill.transport is {prefill} and decode.transport {decode}: give both the same")
     return checked

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from twostep.cli.child import Child, ChildEnded, Program, start
 from twostep.cli.cluster import read_when_written
+from twostep.core.errors import ConfigError
 
 logger = logging.getLogger("ray.serve")
 
@@ -27,6 +28,14 @@ class HostedProgram:
     async def start(cls, name: str, module: str, values: Mapping[str, Any]) -> Self:
         """Start `module` and wait until it listens. Raises ChildEnded when it ends before."""
         folder = Path(tempfile.mkdtemp(prefix=f"twostep-{name}-"))
+        try:
+            return await cls._start(name, module, values, folder)
+        except BaseException as error:
+            _tidy_up(folder, error)
+            raise
+
+    @classmethod
+    async def _start(cls, name: str, module: str, values: Mapping[str, Any], folder: Path) -> Self:
         addresses = folder / "addresses.json"
         child = await start(Program(name, module, {**values, "address_file": str(addresses)}), folder)
         ended = asyncio.create_task(child.ended())
@@ -57,6 +66,12 @@ class HostedProgram:
         if self.has_ended:
             raise self._ended.result()
 
+    def abandon(self) -> None:
+        """Kill the program before anybody has used it."""
+        self._child.kill()
+        _tidy_up(self._folder, self._ended.result() if self.has_ended else None)
+        self._ended.cancel()
+
     async def stop(self, *, within_s: float) -> None:
         """Let the program drain and end; kill it after `within_s`. Its log stays where it did not end well."""
         has_died = self.has_ended
@@ -66,3 +81,9 @@ class HostedProgram:
             logger.error(str(farewell))
         elif not has_died:
             shutil.rmtree(self._folder)
+
+
+def _tidy_up(folder: Path, error: BaseException | None) -> None:
+    """Remove a program's folder, unless its log has more to say than `error` does."""
+    if not isinstance(error, ChildEnded) or error.exit_code == ConfigError.exit_code:
+        shutil.rmtree(folder)

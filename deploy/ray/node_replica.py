@@ -24,7 +24,7 @@ class NodeReplica:
     """Serve starts one for each node; it counts as started once its node can serve."""
 
     async def __init__(self, plan: NodePlan) -> None:  # type: ignore[misc] # Serve awaits it
-        require_serve_agrees(plan.role, plan.stop_s)
+        require_serve_agrees(plan.role, drain_s=plan.drain_s, stop_s=plan.stop_s)
         self._plan = plan
         self._host = machine_address()
         name = replica_name(plan.role)
@@ -32,7 +32,11 @@ class NodeReplica:
         self._program = await HostedProgram.start(name, f"twostep.{plan.role}_node", values)
         self._http = httpx.AsyncClient(base_url=f"http://{self._program.told['metrics']}", timeout=PAGE_S, trust_env=False)
         self._counted: tuple[float, NodeCounters] | None = None
-        await self._until_ready()
+        try:
+            await self._until_ready()
+        except BaseException:
+            self._program.abandon()
+            raise
 
     async def member(self) -> dict[str, str]:
         """Return how routers find this node; nothing when it has died."""

@@ -1,5 +1,6 @@
 """What a replica knows of itself from Serve, and what it makes of that for its program."""
 
+from dataclasses import replace
 from typing import Any
 
 import ray.util
@@ -21,15 +22,16 @@ def machine_address() -> str:
     return address
 
 
-def require_serve_agrees(name: Name, stop_s: float) -> None:
-    """Raise ConfigError where what Serve was told of this deployment does not suit a program that takes `stop_s` to stop."""
+def require_serve_agrees(name: Name, *, drain_s: float, stop_s: float) -> None:
+    """Raise ConfigError where what Serve was told of this deployment does not suit a program that takes `stop_s` to stop, of
+    which it drains for `drain_s`."""
     # What is in force is known here alone: Serve's file may override what the application was built with.
     told: Any = serve.get_replica_context()._deployment_config  # noqa: SLF001 - Serve has no other way to ask
     scaling = told.autoscaling_config
-    terms = Terms(told.graceful_shutdown_timeout_s)
+    terms = Terms(told.graceful_shutdown_timeout_s, told.graceful_shutdown_wait_loop_s)
     if scaling:
-        terms = Terms(told.graceful_shutdown_timeout_s, scaling.policy.policy_function, scaling.min_replicas)
-    require_agreement(name, terms, stop_s)
+        terms = replace(terms, policy=scaling.policy.policy_function, min_replicas=scaling.min_replicas)
+    require_agreement(name, terms, leave_s=stop_s - drain_s, stop_s=stop_s)
 
 
 def with_model_folder(values: Values) -> Values:

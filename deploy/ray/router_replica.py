@@ -28,17 +28,18 @@ class RouterReplica:
     """The application's ingress."""
 
     async def __init__(self, plan: RouterPlan, prefill: DeploymentHandle, decode: DeploymentHandle) -> None:  # type: ignore[misc] # Serve awaits it
-        require_serve_agrees("router", plan.stop_s)
+        require_serve_agrees("router", drain_s=plan.drain_s, stop_s=plan.stop_s)
         self._plan = plan
         self._folder = Path(tempfile.mkdtemp(prefix="twostep-nodes-"))
-        path = self._folder / "nodes.json"
-        nodes = NodesFile(path, {"prefill": partial(_ask, prefill), "decode": partial(_ask, decode)})
-        await nodes.look()
+        try:
+            path = self._folder / "nodes.json"
+            nodes = NodesFile(path, {"prefill": partial(_ask, prefill), "decode": partial(_ask, decode)})
+            await nodes.look()
+            self._program = await _start_router(plan, path)
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
         self._keeping = asyncio.create_task(nodes.keep(plan.discovery_s))
-        name = replica_name("router")
-        discovery = {"file": {"path": str(path), "poll_s": FILE_POLL_S}}
-        values = with_model_folder({**plan.values, "router_id": name, "discovery": discovery})
-        self._program = await HostedProgram.start(name, "twostep.router", values)
         self._forwarding = Forwarding(self._program.told["http"], reply_s=plan.reply_s)
         self._http = httpx.AsyncClient(base_url=f"http://{self._program.told['http']}", timeout=PAGE_S, trust_env=False)
 
@@ -66,6 +67,13 @@ class RouterReplica:
         await self._forwarding.close()
         await self._http.aclose()
         shutil.rmtree(self._folder)
+
+
+async def _start_router(plan: RouterPlan, nodes: Path) -> HostedProgram:
+    name = replica_name("router")
+    discovery = {"file": {"path": str(nodes), "poll_s": FILE_POLL_S}}
+    values = with_model_folder({**plan.values, "router_id": name, "discovery": discovery})
+    return await HostedProgram.start(name, "twostep.router", values)
 
 
 async def _ask(pool: DeploymentHandle) -> Sequence[Member | BaseException]:

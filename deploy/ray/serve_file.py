@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
-from ray.serve.config import AutoscalingConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 from ray.serve.schema import (
     DeploymentSchema,
     HTTPOptionsSchema,
+    LoggingConfig,
     RayActorOptionsSchema,
     ServeApplicationSchema,
     ServeDeploySchema,
@@ -20,7 +21,7 @@ from ray.serve.schema import (
 
 from twostep.core.config import read_values
 from twostep.core.errors import ConfigError
-from twostep.deploy.ray.agreement import Terms, kill_after_s, require_agreement, time_to_stop_s
+from twostep.deploy.ray.agreement import Terms, kill_after_s, leave_s, require_agreement, time_to_stop_s
 from twostep.deploy.ray.config import AppConfig, Name, check_args
 
 IMPORT_PATH = "twostep.deploy.ray.application:build"
@@ -32,6 +33,9 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "deployments": DeploymentSchema,
     "ray_actor_options": RayActorOptionsSchema,
     "autoscaling_config": AutoscalingConfig,
+    "policy": AutoscalingPolicy,
+    "request_router_config": RequestRouterConfig,
+    "logging_config": LoggingConfig,
 }
 """Serve's own classes for the parts of a file, by key."""
 
@@ -48,38 +52,52 @@ def check_serve_values(values: dict[str, Any], source: str) -> int:
     try:
         ServeDeploySchema.model_validate(values)
     except ValidationError as cause:
-        first = cause.errors(include_url=False)[0]
-        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from cause
+        raise ConfigError(f"{source}: {_first(cause)}") from cause
     ours = [one for one in values["applications"] if one["import_path"] == IMPORT_PATH]
     for application in ours:
         try:
             _check_application(application)
-        except ConfigError as cause:
-            raise ConfigError(f"{source}: {cause}") from cause
+        except (ConfigError, ValidationError) as cause:
+            raise ConfigError(f"{source}: {_first(cause)}") from cause
     return len(ours)
 
 
+def _first(mistake: ConfigError | ValidationError) -> str:
+    if isinstance(mistake, ConfigError):
+        return str(mistake)
+    first = mistake.errors(include_url=False)[0]
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+
+
 def _check_application(application: Mapping[str, Any]) -> None:
-    config = check_args(application.get("args", {}))
+    config, told = check_args(application.get("args", {})), set[str]()
     for deployment in application.get("deployments", []):
         name = deployment["name"]
         if name not in NAMES:
             raise ConfigError(f"deployments: unknown name {name}, known here: {', '.join(NAMES)}")
-        require_agreement(name, _terms(deployment, config), time_to_stop_s(config, name))
+        if name in told:
+            raise ConfigError(f"deployments: {name} is there twice")
+        told.add(name)
+        require_agreement(name, _terms(deployment, config), leave_s=leave_s(config), stop_s=time_to_stop_s(config, name))
 
 
 def _terms(deployment: Mapping[str, Any], config: AppConfig) -> Terms:
     name = cast(Name, deployment["name"])
     timeout_s = deployment.get("graceful_shutdown_timeout_s", kill_after_s(config, name))
-    if deployment.get("num_replicas") != "auto" and "autoscaling_config" not in deployment:
-        return Terms(timeout_s)
-    scaling = AutoscalingConfig(**deployment.get("autoscaling_config", {}))
-    return Terms(timeout_s, scaling.policy.policy_function, scaling.min_replicas)
+    wait_s = deployment.get("graceful_shutdown_wait_loop_s", leave_s(config))
+    told = deployment.get("autoscaling_config")
+    if deployment.get("num_replicas") != "auto" and told is None:
+        return Terms(timeout_s, wait_s)
+    scaling = AutoscalingConfig(**(told or {}))
+    return Terms(timeout_s, wait_s, scaling.policy.policy_function, scaling.min_replicas)
 
 
 def _unknown(values: Any, schema: type[BaseModel], place: str) -> Iterator[str]:
     """Yield a sentence for each key that Serve would pass over."""
+    if values is None:
+        return
     if not isinstance(values, Mapping):
+        yield f"{place.removesuffix('.')}: expected a mapping of keys to values, found {values!r}"
         return
     known = schema.model_fields
     for key, value in values.items():

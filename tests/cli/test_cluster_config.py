@@ -100,6 +100,7 @@ def test_the_readmes_file_says_what_the_readme_says(tmp_path: Path) -> None:
         ("num_decode=0", "--set: num_decode: Input should be greater than or equal to 1, found 0"),
         ("router.decode=[a:1]", "router.decode cannot be set here: twostep up decides it"),
         ("prefill.address_file=x", "prefill.address_file cannot be set here: twostep up decides it"),
+        ("decode.transport=ucx", "prefill.transport is nixl, decode.transport is ucx: nodes that name different ones never"),
         ("model=absent", "model 'absent' is neither a folder nor in the catalogue"),
     ],
 )

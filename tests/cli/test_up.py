@@ -108,6 +108,7 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     assert code == 2
     expected = f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another host or port\n"
     assert complaint == f"twostep: router: twostep.router: {expected}"
+    assert not list(tmp_path.glob("twostep-*"))
 
 
 def test_what_only_a_node_can_find_wrong_is_one_line(tmp_path: Path) -> None:

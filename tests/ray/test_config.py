@@ -27,6 +27,10 @@ SERVES_OWN = "ray.serve.autoscaling_policy:default_autoscaling_policy"
             {"prefill": {"transport": "local"}},
             "args: transport: local joins nodes of one process, and each replica has its own: use nixl or ucx",
         ),
+        (
+            {"decode": {"transport": "ucx"}},
+            "args: prefill.transport is nixl and decode.transport ucx: give both the same",
+        ),
     ],
 )
 def test_args_that_make_no_sense_are_refused_in_one_line(values: Values, message: str) -> None:
@@ -76,27 +80,32 @@ def test_serve_kills_nobody_by_default_before_it_must_have_ended() -> None:
     ("terms", "message"),
     [
         (
-            Terms(20),
+            Terms(20, 2),
             "deployments: decode: graceful_shutdown_timeout_s is 20, but the replica may take 137 s to leave and drain:"
             " raise it, or lower args.decode.timers.drain_s",
         ),
         (
-            Terms(200, SERVES_OWN),
+            Terms(200, 0.1),
+            "deployments: decode: graceful_shutdown_wait_loop_s is 0.1, but for 2 s routers may not know that the replica is to"
+            " stop: raise it, or lower args.discovery_s",
+        ),
+        (
+            Terms(200, 2, SERVES_OWN),
             f"deployments: decode: autoscaling_config.policy.policy_function is {SERVES_OWN}, which counts calls that nodes do"
             f" not get from Serve: give {POLICY}",
         ),
         (
-            Terms(200, POLICY, 0),
+            Terms(200, 2, POLICY, 0),
             "deployments: decode: autoscaling_config.min_replicas is 0: nothing would wake it, give 1",
         ),
     ],
 )
 def test_a_deployment_whose_nodes_could_not_drain_or_be_scaled_is_refused(terms: Terms, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        require_agreement("decode", terms, 137)
+        require_agreement("decode", terms, leave_s=2, stop_s=137)
     assert str(refused.value) == message
 
 
 def test_a_deployment_that_gives_its_nodes_time_is_accepted() -> None:
-    require_agreement("decode", Terms(137, POLICY), 137)
-    require_agreement("router", Terms(35.5, SERVES_OWN), 35.5)
+    require_agreement("decode", Terms(137, 2, POLICY), leave_s=2, stop_s=137)
+    require_agreement("router", Terms(35.5, 2, SERVES_OWN), leave_s=2, stop_s=35.5)

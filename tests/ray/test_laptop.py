@@ -18,6 +18,8 @@ from twostep.tests.ray.serving import free_port
 pytestmark = [pytest.mark.processes, pytest.mark.model, pytest.mark.long]
 FILE = Path(__file__).parents[2] / "deploy" / "ray" / "laptop.yaml"
 SERVE_RUN = "import sys; from ray.serve.scripts import cli; sys.exit(cli())"
+PATIENCE = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}
+"""On a busy machine Serve would end its proxy before that has started, and itself."""
 START_S = 120.0
 STOP_S = 90.0
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -26,7 +28,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 @contextmanager
 def serve_run(file: Path) -> Iterator[None]:
     """Run `serve run` for as long as the block lasts, and end it by Ctrl-C."""
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | PATIENCE
     command = [sys.executable, "-c", SERVE_RUN, "run", str(file)]
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         try:

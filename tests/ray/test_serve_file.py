@@ -55,6 +55,24 @@ def file_with(args: dict[str, Any] | None = None, **deployment: Any) -> dict[str
             file_with(autoscaling_config={"min_replicas": 0, "max_replicas": 2, "policy": {"policy_function": POLICY}}),
             "deployments: decode: autoscaling_config.min_replicas is 0",
         ),
+        (
+            file_with(autoscaling_config={"min_replicas": 3, "max_replicas": 2}),
+            "Value error, max_replicas (2) must be greater than or equal to min_replicas (3)",
+        ),
+        (
+            file_with(autoscaling_config={"policy": {"policy_functon": POLICY}}),
+            f"unknown key applications.deployments.autoscaling_config.policy.policy_functon (value '{POLICY}')",
+        ),
+        (file_with(logging_config={"level": "INFO"}), "unknown key applications.deployments.logging_config.level"),
+        (file_with(graceful_shutdown_wait_loop_s=1), "deployments: decode: graceful_shutdown_wait_loop_s is 1, but for 2 s"),
+        (
+            {"applications": [{"name": "t", "import_path": IMPORT_PATH, "deployments": [7]}]},
+            "applications.deployments: expected a mapping of keys to values, found 7",
+        ),
+        (
+            {"applications": [{"name": "t", "import_path": IMPORT_PATH, "deployments": 2 * [{"name": "decode"}]}]},
+            "deployments: decode is there twice",
+        ),
     ],
 )
 def test_a_mistake_is_named_in_one_line(values: dict[str, Any], message: str) -> None:
@@ -94,6 +112,17 @@ def test_without_ray_the_command_says_how_to_get_it() -> None:
         2,
         "twostep.deploy.ray: Ray is not installed: run `pip install 'twostep[node,ray]'`\n",
     )
+
+
+@pytest.mark.processes
+def test_with_ray_but_without_serve_the_command_says_how_to_get_it(tmp_path: Path) -> None:
+    absent = "import sys; sys.modules['ray.serve'] = None; sys.argv = ['', 'x']; import runpy; "
+    program = absent + "runpy.run_module('twostep.deploy.ray', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("twostep.deploy.ray: Ray Serve cannot be loaded: ")
+    assert done.stderr.endswith("run `pip install 'twostep[node,ray]'`\n")
+    assert done.stderr.count("\n") == 1
 
 
 def manifest() -> dict[str, Any]:
