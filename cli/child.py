@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,27 @@ class Child:
         return ChildEnded(self.name, f"{self.name} {how}; its log, {self.log}, ends with:{last or ' nothing'}", 1)
 
 
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Raises ConfigError where something cannot be written inside."""
+    try:
+        yield
+    except OSError as cause:
+        raise ConfigError(f"cannot write to {folder}: {cause.strerror}: free some space, or set TMPDIR") from cause
+
+
 async def start(program: Program, folder: Path) -> Child:
-    """Start `program` with its configuration and log file in `folder`; it dies with this process."""
+    """Start `program` with its configuration and log file in `folder`; it dies with this process.
+
+    Raises ConfigError where these cannot be written.
+    """
     config, log = folder / f"{program.name}.yaml", folder / f"{program.name}.log"
-    # JSON is YAML too.
-    config.write_text(json.dumps(program.config, indent=2) + "\n", encoding="utf-8")
+    with writable(folder):
+        # JSON is YAML too.
+        config.write_text(json.dumps(program.config, indent=2) + "\n", encoding="utf-8")
+        output = log.open("wb")
     command = [sys.executable, "-m", "twostep.core.tethered", str(os.getpid()), program.module]
-    with log.open("wb") as output:
+    with output:
         process = await asyncio.create_subprocess_exec(
             *command,
             "--config",

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from twostep.cli.child import ChildEnded
+from twostep.cli.child import ChildEnded, writable
 from twostep.cli.cluster import Cluster, ClusterPlan, running
 from twostep.cli.cluster_config import plan_cluster
 from twostep.cli.cluster_options import add_cluster_options
@@ -45,7 +45,8 @@ def with_cluster(arguments: argparse.Namespace, use: Use) -> int:
     """
     folder = Path(tempfile.gettempdir()) / f"twostep-{secrets.token_hex(4)}"
     plan = plan_cluster(arguments.config, arguments.overrides, folder, len(os.sched_getaffinity(0)))
-    folder.mkdir(mode=0o700)
+    with writable(folder.parent):
+        folder.mkdir(mode=0o700)
     code = asyncio.run(_run(plan, folder, use))
     # Where something went wrong the logs stay: they explain it. What is wrong with the configuration was told in full.
     if code in (0, INTERRUPTED, ConfigError.exit_code):
@@ -65,6 +66,8 @@ async def _run(plan: ClusterPlan, folder: Path, use: Use) -> int:
         return ended.exit_code
     except ServingError as error:
         return _complain(error, 1)
+    except ConfigError as error:
+        return _complain(error, error.exit_code)
     for farewell in watch.farewells:
         code = _complain(farewell, farewell.exit_code)
     return code

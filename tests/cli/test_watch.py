@@ -14,6 +14,7 @@ import pytest
 from twostep.cli.child import ChildEnded, Program, start
 from twostep.cli.cluster import read_when_written
 from twostep.cli.watch import Stopped, Watch
+from twostep.core.errors import ConfigError
 
 pytestmark = pytest.mark.processes
 
@@ -140,3 +141,10 @@ def test_signals_are_asked_of_the_loop() -> None:
             await watch.until(never())
 
     asyncio.run(main())
+
+
+async def test_a_folder_that_takes_no_files_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^cannot write to .*/absent: No such file or directory: free some space, or set TMPDIR$"
+    ):
+        await start(program("wait"), tmp_path / "absent")
