@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 def what_narrows_ucx() -> tuple[str, ...]:
     """Return the settings that narrow what UCX may choose, such as `UCX_TLS=tcp`."""
-    return tuple(f"{name}={os.environ[name]}" for name in NARROWING if os.environ.get(name))
+    return tuple(f"{name}={os.environ[name]}" for name in NARROWING if name in os.environ)
 
 
 def network_devices(rdma: Path = RDMA_FOLDER) -> list[str]:
@@ -25,12 +25,15 @@ def network_devices(rdma: Path = RDMA_FOLDER) -> list[str]:
 
 
 def require_named_device(seen: Collection[str]) -> None:
-    """Raise ConfigError when UCX_NET_DEVICES names devices, and none of them is among those `seen`."""
-    named = os.environ.get("UCX_NET_DEVICES", "all")
-    if named != "all" and not set(named.split(",")) & set(seen):
-        raise ConfigError(
-            f"UCX_NET_DEVICES={named}: UCX sees no such device here, but {', '.join(seen) or 'none'}: name one of these"
-        )
+    """Raise ConfigError when UCX_NET_DEVICES leaves none of the devices `seen`: it names some, or after a `^` all but some."""
+    named, here = os.environ.get("UCX_NET_DEVICES", "all"), ", ".join(seen) or "none"
+    names = set(named.removeprefix("^").split(","))
+    if not named:
+        raise ConfigError(f"UCX_NET_DEVICES is empty, so that UCX may use no device: unset it, or name one of {here}")
+    if named.startswith("^") and set(seen) <= names:
+        raise ConfigError(f"UCX_NET_DEVICES={named} leaves UCX no device here: name fewer")
+    if named != "all" and not named.startswith("^") and not names & set(seen):
+        raise ConfigError(f"UCX_NET_DEVICES={named}: UCX sees no such device here, but {here}: name one of these")
 
 
 def keep_ucx_quiet() -> None:
