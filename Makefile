@@ -20,9 +20,9 @@ help:
 demo: model
 	$(BIN)/twostep demo
 
-# What needs neither processes nor the model runs two at a time; the rest has the machine's cores to itself.
+# Two at a time: programs mostly wait for each other. The tests of a module share what it has started.
 test: test-unit model
-	$(BIN)/python -m pytest -m '(processes or model) and not long'
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m '(processes or model) and not long'
 
 test-unit: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 -m 'not processes and not model and not long'
@@ -80,7 +80,7 @@ $(INSTALLED): pyproject.toml constraints.txt constraints-ucx.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "twostep needs Python 3.11 or later, $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --constraint constraints.txt hatchling
-	$(BIN)/python -m pip install --constraint constraints.txt --constraint constraints-ucx.txt --no-build-isolation --editable '.[node,dev,ucx]'
+	$(BIN)/python -m pip install --no-compile --constraint constraints.txt --constraint constraints-ucx.txt --no-build-isolation --editable '.[node,dev,ucx]'
 	@touch $@
 
 # mypy sees each folder as a module of twostep through this link.

@@ -28,7 +28,9 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    options = ("--model", "smollm2", "--prefill", "2", "--decode", "2", "--set", "engine.dtype=float32")
+    # A slow machine makes the last of 64 requests wait long: none of them is to be refused for that.
+    patience = "--set", "router.queue_s=300"
+    options = ("--model", "smollm2", "--prefill", "2", "--decode", "2", "--set", "engine.dtype=float32", *patience)
     with up(tmp_path_factory.mktemp("up"), *options) as running:
         assert running.line.startswith("twostep serves at "), running.ended()
         yield running
