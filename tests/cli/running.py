@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from twostep.tests.processes import children
+
 COMMAND = (sys.executable, "-c", "import sys; from twostep.cli.entry import main; sys.exit(main())")
 END_S = 60.0
 
@@ -26,8 +28,7 @@ class Up:
 
     def children(self) -> dict[str, int]:
         """Return the process id of each child by the name of its program's module."""
-        pids = [int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()]
-        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in pids}
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children(self.process.pid)}
         return {row[row.index("twostep.core.tethered") + 2].removeprefix("twostep."): pid for pid, row in commands.items()}
 
     def ended(self) -> tuple[int, str]:

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from twostep.core.errors import ConfigError, InvalidRequest
 from twostep.router.templates.conversation import Conversation
 from twostep.router.templates.folder import TemplateSet
 from twostep.router.templates.renderer import NUM_PROCESSES, ProcessRenderer
+from twostep.tests.processes import children, is_gone
 from twostep.tests.router.cluster import until
 
 pytestmark = pytest.mark.processes
@@ -134,12 +134,3 @@ async def test_no_process_outlives_its_router_not_even_in_a_loop() -> None:
         return await asyncio.to_thread(is_gone, child)
 
     await until(has_ended)
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def is_gone(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status")
-    return not status.exists() or "State:\tZ" in status.read_text()

@@ -1,6 +1,7 @@
 """Runs many seeds over all cores, and says which failed and how."""
 
 import multiprocessing
+import os
 import signal
 import sys
 import time
@@ -10,6 +11,7 @@ from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from typing import Any
 
+from twostep.core.tethered import die_with
 from twostep.tests.simulator.mutants import mutated
 from twostep.tests.simulator.scenario import draw
 from twostep.tests.simulator.simulation import simulate
@@ -70,7 +72,7 @@ def first_kill(mutant: str, seeds: range) -> Failure | None:
 def hunt(mutants: Sequence[str], seeds: range, *, jobs: int, tell: Callable[[str, Failure | None], None]) -> int:
     """Look for a kill of each mutant, one process each, and tell of it; returns how many survive."""
     survivors = 0
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _processes(jobs) as pool:
         hunts = {mutant: pool.submit(first_kill, mutant, seeds) for mutant in mutants}
         for mutant, kill in hunts.items():
             survivors += kill.result() is None
@@ -87,8 +89,7 @@ def storm(
     """Run `seeds` on `jobs` processes."""
     started = time.monotonic()
     events, virtual_s, failures, num_done = 0, 0.0, list[Failure](), 0
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn, max_tasks_per_child=CHUNKS_PER_PROCESS) as pool:
+    with _processes(jobs, max_tasks_per_child=CHUNKS_PER_PROCESS) as pool:
         chunks = _chunks(seeds)
         running: dict[Future[Any], int] = {}
         while True:
@@ -106,6 +107,13 @@ def storm(
             tell(f"{num_done} of {len(seeds)} seeds, {rate:.0f} a second, {len(failures)} failed")
     failures.sort(key=lambda failure: failure.seed)
     return Report(num_done, events, virtual_s, time.monotonic() - started, tuple(failures))
+
+
+def _processes(jobs: int, *, max_tasks_per_child: int | None = None) -> ProcessPoolExecutor:
+    """Return processes that end with this one, even when it is killed."""
+    spawn = multiprocessing.get_context("spawn")
+    end_with_this = {"initializer": die_with, "initargs": (os.getpid(),)}
+    return ProcessPoolExecutor(jobs, mp_context=spawn, max_tasks_per_child=max_tasks_per_child, **end_with_this)
 
 
 def _chunks(seeds: range) -> Iterator[range]:

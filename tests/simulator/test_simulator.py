@@ -1,11 +1,14 @@
 """The cluster under the storms of many seeds; and the simulator itself: that it repeats, and that it sees what it should."""
 
+import asyncio
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
+from twostep.tests.chaos.waiting import until
+from twostep.tests.processes import children, is_gone
 from twostep.tests.simulator.faults import Fate, MessageFault
 from twostep.tests.simulator.mutants import mutated
 from twostep.tests.simulator.scenario import draw
@@ -61,6 +64,24 @@ def test_a_failing_run_is_shrunk_to_what_makes_it_fail() -> None:
         short = shrink(scenario, violates(violated))
     assert short.faults == (corrupt,)
     assert len(short.asks) == 1
+
+
+@pytest.mark.processes
+async def test_no_process_goes_on_when_its_storm_is_killed() -> None:
+    command = (sys.executable, "-m", "twostep.tests.simulator", "--seeds", "9999", "--jobs", "2")
+    storm = await asyncio.create_subprocess_exec(*command)
+
+    async def starting() -> str:
+        return "" if len(children(storm.pid)) >= 2 else "no process has been started"
+
+    async def going_on() -> str:
+        return " ".join(f"process {pid} goes on" for pid in started if not is_gone(pid))
+
+    await until(starting, within_s=60)
+    started = children(storm.pid)
+    storm.kill()
+    await storm.wait()
+    await until(going_on, within_s=60)
 
 
 @pytest.mark.processes

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from twostep.tests.processes import children
 from twostep.tests.router.cluster import TEXT, say
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 
@@ -51,8 +52,7 @@ class Crewed:
 
 
 def workers_of(pid: int) -> dict[int, int]:
-    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    commands = {child: _command(child) for child in children}
+    commands = {child: _command(child) for child in children(pid)}
     return {int(Path(row[row.index("--config") + 1]).stem): child for child, row in commands.items() if "--config" in row}
 
 

@@ -1,0 +1,14 @@
+"""What the kernel tells of processes."""
+
+from pathlib import Path
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that this one's main thread has started and that are still there."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended, even if nobody has asked for its exit code yet."""
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "State:\tZ" in status.read_text()
