@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Iterable
 from urllib.parse import quote
 
 import httpx
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from twostep.core.errors import NodeUnavailable
+from twostep.core.errors import InvalidRequest, NodeUnavailable, ServingError
 from twostep.router.http_edge import on_serving_error
 
 CONNECT_S = 5.0
@@ -39,10 +39,15 @@ class Forwarding:
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
+        if scope["type"] == "websocket":
+            # Before it is accepted, that is status 403.
+            await send({"type": "websocket.close"})
+            return
         try:
-            reply = await self._http.send(await self._request(scope, receive), stream=True)
-        except httpx.TransportError as cause:
-            error = NodeUnavailable(f"the router behind this door does not answer: {cause or type(cause).__name__}")
+            reply = await self._reply(scope, receive)
+        except ClientDisconnect:
+            return
+        except ServingError as error:
             await on_serving_error(Request(scope), error)(scope, receive, send)
             return
         try:
@@ -56,6 +61,15 @@ class Forwarding:
     async def close(self) -> None:
         await self._http.aclose()
 
+    async def _reply(self, scope: Scope, receive: Receive) -> httpx.Response:
+        """Pass the request on. Raises ServingError, or ClientDisconnect from a client that left before it had sent all."""
+        try:
+            return await self._http.send(await self._request(scope, receive), stream=True)
+        except httpx.InvalidURL as cause:
+            raise InvalidRequest(f"the path cannot be passed on: {cause}") from cause
+        except httpx.TransportError as cause:
+            raise NodeUnavailable(f"the router behind this door does not answer: {cause or type(cause).__name__}") from cause
+
     async def _request(self, scope: Scope, receive: Receive) -> httpx.Request:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         url = httpx.URL(path=quote(path), query=scope["query_string"])
@@ -67,6 +81,8 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
     more = True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
         yield message.get("body", b"")
         more = message.get("more_body", False)
 

@@ -115,6 +115,29 @@ async def test_a_router_that_is_not_there_is_a_typed_error() -> None:
     )
 
 
+async def test_a_client_that_leaves_before_it_has_sent_all_is_not_passed_on() -> None:
+    client, forwarding = Client(b"half"), Forwarding("127.0.0.1:1", reply_s=5)
+    said = [{"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> dict[str, Any]:
+        return said.pop(0)
+
+    await forwarding(scope("POST", "/v1/completions"), receive, client.send)
+    assert (said, client.sent) == ([], [])
+
+
+async def test_a_path_that_no_client_of_ours_takes_is_a_typed_error() -> None:
+    forwarding, client = Forwarding("127.0.0.1:1", reply_s=5), Client()
+    await forwarding(scope("GET", "/" + "x" * 70_000), client.receive, client.send)
+    assert (client.sent[0]["status"], json.loads(client.body)["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_a_websocket_is_turned_away() -> None:
+    forwarding, client = Forwarding("127.0.0.1:1", reply_s=5), Client()
+    await forwarding({"type": "websocket", "path": "/", "headers": []}, client.receive, client.send)
+    assert client.sent == [{"type": "websocket.close"}]
+
+
 async def test_it_takes_part_in_its_servers_life() -> None:
     events = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     client, forwarding = Client(), Forwarding("127.0.0.1:1", reply_s=5)
