@@ -1,5 +1,8 @@
 """Memory beside a pool on a device: what others write into, and pinned slots out of which a transport sends."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,10 +17,8 @@ class DeviceMemory:
 
     def __init__(self, num_bytes: int, device: torch.device, *, on_host: bool) -> None:
         place = torch.device("cpu") if on_host else device
-        try:
+        with _given(f"landing_bytes: {place} cannot give {num_bytes} bytes of memory"):
             self._bytes = torch.zeros(num_bytes, dtype=torch.uint8, device=place, pin_memory=on_host and device.type == "cuda")
-        except (torch.OutOfMemoryError, RuntimeError) as cause:
-            raise ConfigError(f"landing_bytes: {place} cannot give {num_bytes} bytes of memory") from cause
         if self._bytes.is_cuda:
             # Whoever writes there does not wait for the device's order: the zeros might come after what they wrote.
             torch.cuda.current_stream(device).synchronize()
@@ -32,12 +33,16 @@ class DeviceMemory:
 
 
 class PinnedStaging:
-    """Implements `Staging` for the pool `words`. Copies run on a stream of their own, beside the model's steps."""
+    """Implements `Staging` for the pool `words`. Copies run on a stream of their own, beside the model's steps.
+
+    Raises ConfigError when the memory cannot be had.
+    """
 
     def __init__(self, words: Tensor, unit_bytes: int, num_slots: int) -> None:
         self.num_slots = num_slots
         self._units = words.view(-1, unit_bytes // words.itemsize)
-        self._slots = torch.zeros((num_slots, self._units.shape[1]), dtype=words.dtype, pin_memory=words.is_cuda)
+        with _given(f"the host cannot pin {num_slots * unit_bytes} bytes of memory to stage KV in: raise `ulimit -l`"):
+            self._slots = torch.zeros((num_slots, self._units.shape[1]), dtype=words.dtype, pin_memory=words.is_cuda)
         self._stream = torch.cuda.Stream(words.device) if words.is_cuda else None  # type: ignore[no-untyped-call]
 
     def region(self) -> MemoryRegion:
@@ -63,6 +68,14 @@ class StagedCopy:
 
     def is_done(self) -> bool:
         return self._done is None or self._done.query()
+
+
+@contextmanager
+def _given(complaint: str) -> Iterator[None]:
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as cause:
+        raise ConfigError(complaint) from cause
 
 
 def region_of(memory: Tensor) -> MemoryRegion:

@@ -101,7 +101,8 @@ class NixlTransport:
         self._register(source)
         self._unit_bytes = unit_bytes
         self._num_source_units = source.num_bytes // unit_bytes
-        self._source = self._agent.prep_xfer_dlist("NIXL_INIT_AGENT", _strided(source, unit_bytes), source.kind)
+        with self._transfer_errors(f"{source.kind} cannot be sent from"):
+            self._source = self._agent.prep_xfer_dlist("NIXL_INIT_AGENT", _strided(source, unit_bytes), source.kind)
 
     def connect(self, peer: PeerLanding) -> None:
         if self._source is None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import grpc.aio
 
 from twostep.core.certificates import files_of
-from twostep.core.errors import ConfigError
+from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
 from twostep.core.interpreter import keep_loaded, take_short_turns
 from twostep.core.otlp import exporting
@@ -133,9 +133,17 @@ async def _serve_as(
         channels = Channels(security.open_channel)
         materials = await _unless_told(stop, _load(build, config, server.address, metrics, fabric, channels))
         if materials is not None:
-            hosted = program.build(replace(materials, spans=spans))
+            hosted = _built(program, replace(materials, spans=spans))
             keep_loaded()
             await host(hosted, server, loading, stop)
+
+
+def _built(program: NodeProgram[N], materials: Materials) -> N:
+    """Return the node. Raises ConfigError where the transport does not take all of its memory; it took some for a test."""
+    try:
+        return program.build(materials)
+    except TransferFailed as cause:
+        raise ConfigError(f"transport: {cause.message}: `twostep doctor` says what this machine may lack") from cause
 
 
 async def _load(

@@ -37,6 +37,8 @@ def test_open_memory_is_zeroed_lies_where_it_says_and_is_read_anywhere(cache: To
 def test_memory_that_cannot_be_had_is_a_mistake_in_the_configuration(cache: TorchKVCache) -> None:
     with pytest.raises(ConfigError, match="landing_bytes"):
         cache.open_memory(1 << 60, on_host=False)
+    with pytest.raises(ConfigError, match=r"cannot pin .* to stage KV in"):
+        cache.staging(LAYOUT.layer_block_bytes, 1 << 50)
 
 
 def test_units_of_the_pool_are_copied_into_slots_in_the_order_asked_for(cache: TorchKVCache) -> None:
