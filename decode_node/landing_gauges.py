@@ -13,7 +13,7 @@ class LandingGauges:
         self._landing = landing
         self._seen = landing.census()
         metrics.observe("landing_bytes", "Landing pool bytes by state.", "state", self._bytes)
-        metrics.observe_value(
+        metrics.observe_count(
             "unproven_reuse", "Landing extents lent again after their cooldown alone.", lambda: landing.unproven_reuse
         )
 

@@ -255,7 +255,7 @@ class DecodeNode:
         metrics, handoffs = self.parts.metrics, self.parts.handoffs
         observe_engine(metrics, self.parts.engine, handoffs.owners)
         metrics.observe("reservations", "Requests by the state of their handoff.", "state", handoffs.count)
-        metrics.observe("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
+        metrics.observe_counts("receiver_events", "Notifications and copies.", "what", lambda: asdict(self._receiver.counts))
         metrics.observe_value("paused_requests", "Requests whose tokens nobody takes.", lambda: len(self.backpressure))
         metrics.observe_value("queue_length", "Requests that wait for memory.", lambda: len(self.queue.waiting))
         publish_vllm_gauges(metrics, self.parts.engine, lambda: len(self.queue.waiting))

@@ -1,4 +1,4 @@
-"""The gauges that both nodes publish: what computes, and who holds the KV blocks."""
+"""What both nodes publish when they are scraped: what computes, and who holds the KV blocks."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -26,13 +26,13 @@ def observe_engine(metrics: NodeMetrics, engine: Engine, owners: Callable[[], fr
 
 def observe_device(metrics: NodeMetrics, report: DeviceReport) -> None:
     """Publish what a device has counted, and what it took before the first request came."""
-    metrics.observe_value("graph_hits", "Steps that were replayed from a captured graph.", lambda: report.graph_hits)
-    metrics.observe("graph_misses", "Steps that were not, by reason.", "reason", lambda: dict(report.graph_misses))
+    metrics.observe_count("graph_hits", "Steps that were replayed from a captured graph.", lambda: report.graph_hits)
+    metrics.observe_counts("graph_misses", "Steps that were not, by reason.", "reason", lambda: dict(report.graph_misses))
     metrics.observe_value("graph_padding_share", "Share of the replayed rows that were padding.", lambda: report.padding_share)
     metrics.observe_value("graph_capture_bytes", "Memory that captured graphs hold.", lambda: report.capture_bytes)
     metrics.observe_value("graph_capture_seconds", "How long capturing took at the start.", lambda: report.capture_s)
     metrics.observe("device_memory_bytes", "The device's memory by what took it.", "what", lambda: report.memory_bytes)
-    metrics.observe(
+    metrics.observe_counts(
         "out_of_memory", "Steps that found no memory, by what became of them.", "outcome", lambda: dict(report.out_of_memory)
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from twostep.engine.step_record import StepRecord
@@ -16,7 +16,7 @@ GAP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FREE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
-ReadGauges = Callable[[], Mapping[str, float]]
+Read = Callable[[], Mapping[str, float]]
 """Reads values by label when somebody scrapes; called on the endpoint's thread."""
 
 
@@ -95,13 +95,21 @@ class NodeMetrics:
         """Count an attempt that got room."""
         self.attempts.labels(str(min(number, HIGHEST_ATTEMPT))).inc()
 
-    def observe(self, name: str, help_text: str, label: str, read: ReadGauges) -> None:
+    def observe(self, name: str, help_text: str, label: str, read: Read) -> None:
         """Publish the gauges `twostep_<name>{<label>=...}` with whatever `read` returns at the time of a scrape."""
-        self.registry.register(_Gauges(f"twostep_{name}", help_text, label, read))
+        self.registry.register(_ReadAtScrape(GaugeMetricFamily, f"twostep_{name}", help_text, [label], read))
 
     def observe_value(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Publish the gauge `twostep_<name>`."""
         Gauge(f"twostep_{name}", help_text, registry=self.registry).set_function(read)
+
+    def observe_counts(self, name: str, help_text: str, label: str, read: Read) -> None:
+        """Publish the counters `twostep_<name>_total{<label>=...}`, which are kept elsewhere."""
+        self.registry.register(_ReadAtScrape(CounterMetricFamily, f"twostep_{name}", help_text, [label], read))
+
+    def observe_count(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Publish the counter `twostep_<name>_total`, which is kept elsewhere."""
+        self.registry.register(_ReadAtScrape(CounterMetricFamily, f"twostep_{name}", help_text, [], lambda: {"": read()}))
 
     def _count(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(f"twostep_{name}", help_text, labels, registry=self.registry)
@@ -110,15 +118,23 @@ class NodeMetrics:
         return Histogram(f"twostep_{name}", help_text, buckets=buckets, registry=self.registry)
 
 
-class _Gauges(Collector):
-    def __init__(self, name: str, help_text: str, label: str, read: ReadGauges) -> None:
+class _ReadAtScrape(Collector):
+    def __init__(
+        self,
+        family: type[CounterMetricFamily | GaugeMetricFamily],
+        name: str,
+        help_text: str,
+        labels: Sequence[str],
+        read: Read,
+    ) -> None:
+        self._family = family
         self._name = name
         self._help = help_text
-        self._label = label
+        self._labels = labels
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(self._name, self._help, labels=[self._label])
+        family = self._family(self._name, self._help, labels=self._labels)
         for value, number in self._read().items():
             family.add_metric([value], number)
         yield family

@@ -1,6 +1,10 @@
 """The router's Prometheus metrics."""
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from twostep.router.bill import TTFT_PARTS, Bill
 
@@ -49,7 +53,7 @@ class Metrics:
         self.discovery_stale = self._gauge(
             "discovery_stale_seconds", "For how long nobody could confirm which nodes there are; 0 while somebody can"
         )
-        self.discovery_failures = self._gauge("discovery_failures", "Failed attempts to find out, since the router started")
+        self.discovery_failures = self._total("discovery_failures", "Failed attempts to find out, since the router started")
         self.certificate_end = self._gauge(
             "certificate_end_timestamp_seconds",
             "When a certificate ends: internal (shown to nodes) or front (to clients)",
@@ -75,8 +79,8 @@ class Metrics:
             "prefix_alarms", "Times that a node turned out not to hold what was expected", "node"
         )
         self.prefix_bytes = self._gauge("prefix_index_bytes", "Memory for what is known of prefix caches, about")
-        self.prefix_forgotten = self._gauge("prefix_index_forgotten", "Blocks at nodes given up because the index was full")
-        self.prefix_gaps = self._gauge("prefix_index_gaps", "How often a node had to tell anew what it holds")
+        self.prefix_forgotten = self._total("prefix_index_forgotten", "Blocks at nodes given up because the index was full")
+        self.prefix_gaps = self._total("prefix_index_gaps", "How often a node had to tell anew what it holds")
 
     def observe_ttft(self, bill: Bill) -> None:
         """Count a time to the first token, and each of its parts."""
@@ -90,8 +94,28 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"twostep_router_{name}_total", text, labels, registry=self.registry)
 
+    def _total(self, name: str, text: str) -> "_Total":
+        total = _Total(f"twostep_router_{name}", text)
+        self.registry.register(total)
+        return total
+
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"twostep_router_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"twostep_router_{name}", text, buckets=buckets, registry=self.registry)
+
+
+class _Total(Collector):
+    """A counter that is kept elsewhere: it is told how far that is."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self._value = 0
+
+    def set(self, value: int) -> None:
+        self._value = value
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(self._name, self._text, value=self._value)

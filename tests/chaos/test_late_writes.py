@@ -73,7 +73,7 @@ class Scene:
         """Wait until the space of a leg that nobody could prove to be quiet is free again."""
 
         async def missing() -> str:
-            return "" if await counted(self.decode, "twostep_unproven_reuse") else "no extent has cooled down"
+            return "" if await counted(self.decode, "twostep_unproven_reuse_total") else "no extent has cooled down"
 
         await until(missing, within_s=LATE_S)
 

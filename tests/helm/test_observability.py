@@ -16,7 +16,7 @@ from twostep.tests.helm.chart import CHART, template
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
-OBSERVED = re.compile(r'observe(?:_value)?\(\s*"(\w+)"')
+OBSERVED = re.compile(r'observe(?:_value|(_counts?))?\(\s*"(\w+)"')
 """How nodes publish what they read at each scrape."""
 METRIC = re.compile(r"\btwostep_[a-z_]+\b(?=[{\[ ])")
 
@@ -28,7 +28,9 @@ def known_metrics() -> set[str]:
     registries = NodeMetrics().registry, Metrics().registry, AutoscalerMetrics().registry
     counted = {name for registry in registries for name in registry._names_to_collectors}
     sources = [path.read_text() for folder in ("node", "prefill_node", "decode_node") for path in (ROOT / folder).glob("*.py")]
-    return counted | {f"twostep_{name}" for source in sources for name in OBSERVED.findall(source)}
+    return counted | {
+        f"twostep_{name}{'_total' if counts else ''}" for source in sources for counts, name in OBSERVED.findall(source)
+    }
 
 
 def alerts() -> Iterator[tuple[str, str]]:

@@ -23,6 +23,16 @@ def test_gauges_are_read_when_somebody_scrapes() -> None:
     assert "twostep_queue_length 2.0\n" in page
 
 
+def test_what_is_counted_elsewhere_is_published_as_counters() -> None:
+    metrics, counts = NodeMetrics(), {"prompt": 1}
+    metrics.observe_counts("misses", "Misses.", "reason", lambda: counts)
+    metrics.observe_count("hits", "Hits.", lambda: len(counts))
+    counts["prompt"] = 3
+    page = generate_latest(metrics.registry).decode()
+    assert '# TYPE twostep_misses_total counter\ntwostep_misses_total{reason="prompt"} 3.0\n' in page
+    assert "# TYPE twostep_hits_total counter\ntwostep_hits_total 1.0\n" in page
+
+
 def test_a_step_is_counted_with_its_tokens_and_a_gap_only_where_there_was_work() -> None:
     metrics = NodeMetrics()
     metrics.observe_step(StepRecord(1, 0.0, 0.3, None, 1, 0, 100, 32, 0, 512))
@@ -48,8 +58,8 @@ def test_a_device_tells_of_its_graphs_its_memory_and_the_lack_of_it() -> None:
     report.graph_misses["prompt"] += 4
     report.out_of_memory["shrunk"] += 1
     read = metrics.registry.get_sample_value
-    assert (read("twostep_graph_hits"), read("twostep_graph_padding_share")) == (3.0, 0.25)
+    assert (read("twostep_graph_hits_total"), read("twostep_graph_padding_share")) == (3.0, 0.25)
     assert (read("twostep_graph_capture_bytes"), read("twostep_graph_capture_seconds")) == (7.0, 1.5)
-    assert read("twostep_graph_misses", {"reason": "prompt"}) == 4.0
-    assert read("twostep_out_of_memory", {"outcome": "shrunk"}) == 1.0
+    assert read("twostep_graph_misses_total", {"reason": "prompt"}) == 4.0
+    assert read("twostep_out_of_memory_total", {"outcome": "shrunk"}) == 1.0
     assert read("twostep_device_memory_bytes", {"what": "kv"}) == 9.0

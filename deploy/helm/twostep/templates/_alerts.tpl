@@ -64,7 +64,7 @@
   severity: warning
   summary: Requests queue for memory at {{ "{{ $labels.pod }}" }}.
 - name: TwostepUnprovenReuse
-  expr: 'sum by (pod) (increase(twostep_unproven_reuse{ {{ $here }}}[1h])) > 20'
+  expr: 'sum by (pod) (increase(twostep_unproven_reuse_total{ {{ $here }}}[1h])) > 20'
   for: 0m
   severity: warning
   summary: Prefill nodes keep dying, or are cut off, in the middle of writing to {{ "{{ $labels.pod }}" }}.
