@@ -9,6 +9,7 @@ from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
+from twostep.core.kv_memory import OpenMemory
 from twostep.core.request import TokenEvent
 from twostep.core.spans import SpanSink
 from twostep.core.threads import OWN_THREADS, Threads
@@ -57,8 +58,7 @@ PAIR_SHARE = 0.75
 class DecodeNode:
     """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's.
 
-    `is_landing_on_host`: the transport cannot write into the memory that the KV cache lies in. `slow_path` is why KV goes a
-    slower way than it may.
+    Prefill nodes write into `landing`, `config.landing_bytes` of it. `slow_path` is why KV goes a slower way than it may.
     """
 
     def __init__(
@@ -70,28 +70,28 @@ class DecodeNode:
         metrics: NodeMetrics,
         clock: Clock,
         *,
+        landing: OpenMemory,
         threads: Threads = OWN_THREADS,
         channels: Channels | None = None,
         spans: SpanSink | None = None,
-        is_landing_on_host: bool = False,
         slow_path: str = "",
     ) -> None:
         timers = config.timers
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
-        self._memory = runner.kv.open_memory(config.landing_bytes, on_host=is_landing_on_host)
+        self._memory = landing
         self._transport = transport
         self._channels = channels or Channels()
-        self._receiver = Receiver(transport, runner.kv, self._memory.region(), clock=clock, threads=threads)
-        landing = LandingPool(
+        self._receiver = Receiver(transport, runner.kv, landing.region(), clock=clock, threads=threads)
+        pool = LandingPool(
             config.landing_bytes, cooldown_s=timers.landing_cooldown_s, clock=clock, max_share=config.landing_share
         )
         reply = self._hello_reply(node, runner)
-        self.peers = SourcePeers(reply, landing, self._memory, runner.kv.layout, max_sources=config.max_peers, clock=clock)
+        self.peers = SourcePeers(reply, pool, landing, runner.kv.layout, max_sources=config.max_peers, clock=clock)
         self.parts = Parts(
             node=node,
             engine=Engine(runner, config.engine, clock=clock),
             receiver=self._receiver,
-            landing=landing,
+            landing=pool,
             sources=SourceClient(self._channels, self.peers.address_of, call_s=timers.call_s),
             handoffs=Handoffs(),
             tokens=TokenStreams(self._tokens_read),
@@ -117,7 +117,7 @@ class DecodeNode:
         growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
         self.queue = self._new_queue(config, growth_tokens)
         self._feed = EngineFeed(self.parts.engine, metrics, self.parts.tracer, clock, threads)
-        self._landing_gauges = LandingGauges(metrics, landing)
+        self._landing_gauges = LandingGauges(metrics, pool)
         self._idle = asyncio.Event()
         self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path)
         self.control = self._new_control(growth_tokens)

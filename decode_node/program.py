@@ -9,6 +9,7 @@ from twostep.decode_node.node import DecodeNode
 from twostep.decode_node.service import add_services
 from twostep.engine.runner import Runner
 from twostep.kv_transfer.local_transport import LocalFabric
+from twostep.node.kv_path import landing_memory
 from twostep.node.program import Materials, NodeProgram, serve_node, slow_path
 
 
@@ -29,10 +30,10 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
             config,
             materials.metrics,
             time.monotonic,
+            landing=landing_memory(materials.path, materials.runner.kv, config.landing_bytes),
             threads=materials.threads,
             channels=materials.channels,
             spans=materials.spans,
-            is_landing_on_host=materials.path is not None and materials.path.is_staged,
             slow_path=slow_path(materials.path, config),
         )
         _require_room(node)

@@ -12,16 +12,11 @@ from twostep.core.kv_memory import Units
 from twostep.core.memory import MemoryRegion
 
 
-class DeviceMemory:
-    """Implements `OpenMemory` on `device`, or in host memory that it can read. Raises ConfigError when it cannot be had."""
+class TensorMemory:
+    """Implements `OpenMemory` with the bytes of a tensor."""
 
-    def __init__(self, num_bytes: int, device: torch.device, *, on_host: bool) -> None:
-        place = torch.device("cpu") if on_host else device
-        with _given(f"landing_bytes: {place} cannot give {num_bytes} bytes of memory"):
-            self._bytes = torch.zeros(num_bytes, dtype=torch.uint8, device=place, pin_memory=on_host and device.type == "cuda")
-        if self._bytes.is_cuda:
-            # Whoever writes there does not wait for the device's order: the zeros might come after what they wrote.
-            torch.cuda.current_stream(device).synchronize()
+    def __init__(self, memory: Tensor) -> None:
+        self._bytes = memory
 
     def region(self) -> MemoryRegion:
         return region_of(self._bytes)
@@ -30,6 +25,25 @@ class DeviceMemory:
         """Return what lies there. Raises ValueError when that is outside."""
         self.region().slice(offset, num_bytes)
         return self._bytes[offset : offset + num_bytes].cpu().numpy().tobytes()
+
+
+def device_memory(num_bytes: int, device: torch.device) -> TensorMemory:
+    """Return zeroed memory of the device. Raises ConfigError when it cannot be had."""
+    memory = _zeros(num_bytes, device)
+    if memory.is_cuda:
+        # Whoever writes there does not wait for the device's order: the zeros might come after what they wrote.
+        torch.cuda.current_stream(device).synchronize()
+    return TensorMemory(memory)
+
+
+def host_memory(num_bytes: int, reader: torch.device) -> TensorMemory:
+    """Return zeroed memory of the host that the device `reader` can read. Raises ConfigError when it cannot be had."""
+    return TensorMemory(_zeros(num_bytes, torch.device("cpu"), pin_memory=reader.type == "cuda"))
+
+
+def _zeros(num_bytes: int, place: torch.device, *, pin_memory: bool = False) -> Tensor:
+    with _given(f"landing_bytes: {place} cannot give {num_bytes} bytes of memory"):
+        return torch.zeros(num_bytes, dtype=torch.uint8, device=place, pin_memory=pin_memory)
 
 
 class PinnedStaging:

@@ -25,11 +25,14 @@ class KVCache(KVMemory, Protocol):
     @property
     def num_blocks(self) -> int: ...
 
-    def open_memory(self, num_bytes: int, *, on_host: bool) -> OpenMemory:
-        """Return zeroed memory out of which `copy_in` copies, beside the pool or in host memory.
+    def open_memory(self, num_bytes: int) -> OpenMemory:
+        """Return zeroed memory out of which `copy_in` copies, of the kind that the pool lies in.
 
         Raises ConfigError when it cannot be had.
         """
+
+    def open_host_memory(self, num_bytes: int) -> OpenMemory:
+        """The same, in host memory wherever the pool lies."""
 
     def staging(self, unit_bytes: int, num_slots: int) -> Staging:
         """Return staging for units of the pool, for transports that cannot read it."""
@@ -47,9 +50,10 @@ class HostKVCache:
     def region(self) -> MemoryRegion:
         return MemoryRegion(self.words.ctypes.data, self.words.nbytes)
 
-    def open_memory(self, num_bytes: int, *, on_host: bool) -> HostMemory:
-        """See `KVCache.open_memory`: the pool itself lies on the host."""
-        del on_host
+    def open_memory(self, num_bytes: int) -> HostMemory:
+        return self.open_host_memory(num_bytes)
+
+    def open_host_memory(self, num_bytes: int) -> HostMemory:
         return HostMemory(num_bytes, "landing_bytes")
 
     def staging(self, unit_bytes: int, num_slots: int) -> Staging:

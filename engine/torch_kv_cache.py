@@ -15,7 +15,7 @@ from twostep.core.kv_layout import KVLayout
 from twostep.core.kv_memory import LandedPiece
 from twostep.core.memory import MemoryRegion
 from twostep.core.ticket import TokenRange
-from twostep.engine.device_memory import DeviceMemory, PinnedStaging, region_of
+from twostep.engine.device_memory import PinnedStaging, TensorMemory, device_memory, host_memory, region_of
 from twostep.engine.kernels.block_kernels import BlockKernels, Landed
 from twostep.engine.kernels.gpu_presence import require_triton
 from twostep.engine.kernels.reference_blocks import TorchBlocks
@@ -38,8 +38,11 @@ class TorchKVCache:
     def region(self) -> MemoryRegion:
         return region_of(self.words)
 
-    def open_memory(self, num_bytes: int, *, on_host: bool) -> DeviceMemory:
-        return DeviceMemory(num_bytes, self.words.device, on_host=on_host)
+    def open_memory(self, num_bytes: int) -> TensorMemory:
+        return device_memory(num_bytes, self.words.device)
+
+    def open_host_memory(self, num_bytes: int) -> TensorMemory:
+        return host_memory(num_bytes, self.words.device)
 
     def staging(self, unit_bytes: int, num_slots: int) -> PinnedStaging:
         return PinnedStaging(self.words, unit_bytes, num_slots)
@@ -61,7 +64,7 @@ class TorchKVCache:
     def try_kernels(self) -> None:
         """Copy zeros into the first block, and digest it: kernels are compiled now, and not while somebody waits for them."""
         layers, tokens, table = range(self.layout.num_layers), TokenRange(0, self.layout.block_tokens), [BlockId(0)]
-        landing = self.open_memory(self.layout.block_bytes, on_host=False)
+        landing = self.open_memory(self.layout.block_bytes)
         self.copy_in(landing.region(), LandedPiece(layers, range(1), tokens, len(tokens), num_slots=1), table)
         self.digest(layers, tokens, table)
 

@@ -3,7 +3,6 @@
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from twostep.core.errors import ConfigError, TransferFailed
 from twostep.core.ids import NodeRef
@@ -54,10 +53,10 @@ def find_kv_path(kv: KVCache, open_transport: OpenTransport) -> KVPath:
         moved = _moved(open_transport, _host_memory)
         return KVPath(_way(moved.carrier, Way.MEMORY), moved.bytes_per_s)
     try:
-        moved = move_some_bytes(open_transport, open_memory=partial(kv.open_memory, on_host=False))
+        moved = move_some_bytes(open_transport, open_memory=kv.open_memory)
     except (TransferFailed, ConfigError) as cause:
         # Some transports cannot reach this GPU, others none. Where there is nothing at all, the next attempt says so again.
-        moved = _moved(open_transport, partial(kv.open_memory, on_host=True))
+        moved = _moved(open_transport, kv.open_host_memory)
         return KVPath(_way(moved.carrier, Way.HOST_STAGED), moved.bytes_per_s, str(cause))
     return KVPath(_way(moved.carrier, Way.NVLINK), moved.bytes_per_s)
 
@@ -67,6 +66,11 @@ def transport_along(path: KVPath, transport: Transport, kv: KVCache) -> Transpor
     if not path.is_staged:
         return transport
     return StagedTransport(transport, lambda unit_bytes: kv.staging(unit_bytes, max(1, STAGING_BYTES // unit_bytes)))
+
+
+def landing_memory(path: KVPath | None, kv: KVCache, num_bytes: int) -> OpenMemory:
+    """Return memory that peers can write into. Raises ConfigError when it cannot be had."""
+    return kv.open_host_memory(num_bytes) if path and path.is_staged else kv.open_memory(num_bytes)
 
 
 def _way(carrier: Carrier, otherwise: Way) -> Way:

@@ -71,8 +71,11 @@ class TimedKV:
     def region(self) -> MemoryRegion:
         return self._kv.region()
 
-    def open_memory(self, num_bytes: int, *, on_host: bool) -> OpenMemory:
-        return self._kv.open_memory(num_bytes, on_host=on_host)
+    def open_memory(self, num_bytes: int) -> OpenMemory:
+        return self._kv.open_memory(num_bytes)
+
+    def open_host_memory(self, num_bytes: int) -> OpenMemory:
+        return self._kv.open_host_memory(num_bytes)
 
     def staging(self, unit_bytes: int, num_slots: int) -> Staging:
         return self._kv.staging(unit_bytes, num_slots)

@@ -142,7 +142,7 @@ class Source:
 
 def _be_written_to(shape: Shape) -> None:
     cache = shape.cache()
-    landing = cache.open_memory(shape.num_bytes, on_host=False)
+    landing = cache.open_memory(shape.num_bytes)
     transport, region = NixlTransport(D), landing.region()
     transport.register_landing(region)
     where = {"address": region.address, "kind": region.kind, "device": region.device}

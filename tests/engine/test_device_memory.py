@@ -1,6 +1,7 @@
 """Memory beside a device's pool: what others write into, and slots out of which its units are sent."""
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import torch
 
 from twostep.core.errors import ConfigError
 from twostep.core.kv_layout import KVLayout
+from twostep.core.kv_memory import OpenMemory
 from twostep.engine.torch_kv_cache import TorchKVCache
 
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=1, head_dim=4, block_tokens=32, dtype="bfloat16")
+Open = Callable[[TorchKVCache, int], OpenMemory]
 PLACES = ["cpu", *(["cuda:0"] if torch.cuda.is_available() else [])]
 
 
@@ -21,11 +24,12 @@ def cache(request: pytest.FixtureRequest) -> TorchKVCache:
     return cache
 
 
-@pytest.mark.parametrize("on_host", [False, True])
-def test_open_memory_is_zeroed_lies_where_it_says_and_is_read_anywhere(cache: TorchKVCache, on_host: bool) -> None:
-    memory = cache.open_memory(64, on_host=on_host)
+@pytest.mark.parametrize("open_memory", [TorchKVCache.open_memory, TorchKVCache.open_host_memory])
+def test_open_memory_is_zeroed_lies_where_it_says_and_is_read_anywhere(cache: TorchKVCache, open_memory: Open) -> None:
+    memory = open_memory(cache, 64)
     region = memory.region()
-    assert (region.num_bytes, region.kind) == (64, "VRAM" if cache.words.is_cuda and not on_host else "DRAM")
+    is_on_device = cache.words.is_cuda and open_memory is TorchKVCache.open_memory
+    assert (region.num_bytes, region.kind) == (64, "VRAM" if is_on_device else "DRAM")
     assert memory.read(0, 64) == bytes(64)
     if region.kind == "DRAM":
         ctypes.memmove(region.address + 8, b"written", 7)
@@ -36,7 +40,7 @@ def test_open_memory_is_zeroed_lies_where_it_says_and_is_read_anywhere(cache: To
 
 def test_memory_that_cannot_be_had_is_a_mistake_in_the_configuration(cache: TorchKVCache) -> None:
     with pytest.raises(ConfigError, match="landing_bytes"):
-        cache.open_memory(1 << 60, on_host=False)
+        cache.open_memory(1 << 60)
     with pytest.raises(ConfigError, match=r"cannot pin .* to stage KV in"):
         cache.staging(LAYOUT.layer_block_bytes, 1 << 50)
 

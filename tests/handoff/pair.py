@@ -122,7 +122,8 @@ async def running_pair(
     def build_decode(address: NodeAddress, config: NodeConfig) -> DecodeNode:
         assert isinstance(config, DecodeNodeConfig)
         runner = FakeRunner(model, config.engine, on_run=decode_gate)
-        return DecodeNode(address.node, runner, LocalTransport(fabric, address.node), config, NodeMetrics(), clock)
+        transport, landing = LocalTransport(fabric, address.node), runner.kv.open_memory(config.landing_bytes)
+        return DecodeNode(address.node, runner, transport, config, NodeMetrics(), clock, landing=landing)
 
     async with AsyncExitStack() as stack:
         p, p_stubs = await stack.enter_async_context(_hosted("p", build_prefill, prefill_service.add_services, prefill))

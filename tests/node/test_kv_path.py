@@ -16,12 +16,13 @@ from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.kv_transfer.staged_transport import StagedTransport
 from twostep.kv_transfer.transport import Write
 from twostep.node.config import NodeConfig
-from twostep.node.kv_path import KVPath, Way, find_kv_path, transport_along
+from twostep.node.kv_path import KVPath, Way, find_kv_path, landing_memory, transport_along
 from twostep.node.program import slow_path
 from twostep.tests.kv_transfer.host_memory import LateStaging
 from twostep.tests.kv_transfer.nodes import node
 
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=1, head_dim=4, block_tokens=32, dtype="float32")
+STAGED = KVPath(Way.HOST_STAGED, 1e9, "VRAM cannot be registered")
 
 
 class GpuMemory(HostMemory):
@@ -35,8 +36,8 @@ class GpuCache(HostKVCache):
     def region(self) -> MemoryRegion:
         return replace(super().region(), kind="VRAM")
 
-    def open_memory(self, num_bytes: int, *, on_host: bool) -> HostMemory:
-        return (HostMemory if on_host else GpuMemory)(num_bytes, "landing_bytes")
+    def open_memory(self, num_bytes: int) -> HostMemory:
+        return GpuMemory(num_bytes, "landing_bytes")
 
     def staging(self, unit_bytes: int, num_slots: int) -> Staging:
         return LateStaging(super().region(), unit_bytes, min(num_slots, 4))
@@ -99,9 +100,8 @@ def test_the_way_is_named_by_where_the_pool_lies_and_what_carries(
 
 
 def test_a_node_that_may_not_stage_is_never_ready_and_says_why() -> None:
-    path = KVPath(Way.HOST_STAGED, 1e9, "VRAM cannot be registered")
-    assert slow_path(path, NodeConfig()) == ""
-    told = slow_path(path, NodeConfig(allow_host_staged=False))
+    assert slow_path(STAGED, NodeConfig()) == ""
+    told = slow_path(STAGED, NodeConfig(allow_host_staged=False))
     assert "allow_host_staged is false" in told
     assert "VRAM cannot be registered" in told
     assert slow_path(KVPath(Way.RDMA, 1e9), NodeConfig(allow_host_staged=False)) == ""
@@ -112,10 +112,15 @@ def test_staged_kv_goes_through_slots_in_host_memory_and_other_kv_does_not() -> 
     cache = GpuCache(LAYOUT, 2)
     inner = wires("rdma", reaches_gpus=False)(node("p"))
     assert transport_along(KVPath(Way.RDMA, 1e9), inner, cache) is inner
-    staged = transport_along(KVPath(Way.HOST_STAGED, 1e9, "why"), inner, cache)
+    staged = transport_along(STAGED, inner, cache)
     assert isinstance(staged, StagedTransport)
     staged.register_source(cache.region(), LAYOUT.layer_block_bytes)
     assert "host memory" in staged.path
+
+
+@pytest.mark.parametrize(("path", "kind"), [(None, "VRAM"), (KVPath(Way.RDMA, 1e9), "VRAM"), (STAGED, "DRAM")])
+def test_peers_write_into_the_pools_own_kind_of_memory_where_the_transport_reaches_it(path: KVPath | None, kind: str) -> None:
+    assert landing_memory(path, GpuCache(LAYOUT, 2), 64).region().kind == kind
 
 
 def test_what_moves_no_bytes_at_all_starts_no_node() -> None:

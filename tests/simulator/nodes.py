@@ -125,7 +125,15 @@ class NodeLife:
             )
         assert isinstance(self.config, DecodeNodeConfig)
         return DecodeNode(
-            self.ref, runner, transport, self.config, metrics, process.clock, threads=process.threads, channels=channels
+            self.ref,
+            runner,
+            transport,
+            self.config,
+            metrics,
+            process.clock,
+            landing=runner.kv.open_memory(self.config.landing_bytes),
+            threads=process.threads,
+            channels=channels,
         )
 
 
