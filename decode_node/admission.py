@@ -163,7 +163,7 @@ class Admission:
         return TokenRange(cached_tokens, len(handoff.order.request.tokens))
 
     def _num_blocks(self, handoff: Handoff) -> int:
-        return self._layout.num_blocks(len(handoff.order.request.tokens) + handoff.prepared.growth_tokens)
+        return self._layout.num_blocks(handoff.prepared.wanted_tokens(self._engine.max_tokens))
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ class Prepared:
     chain: PrefixChain
     growth_tokens: int
 
+    def wanted_tokens(self, longest: int) -> int:
+        """Return how many tokens it takes room for, where no sequence has more than `longest`."""
+        return min(len(self.request.tokens) + self.growth_tokens, longest)
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:

@@ -128,8 +128,7 @@ class SequenceTable:
         self._require_place(request.id)
         self._num_arrived += 1
         sequence = Sequence(request, prepared.chain, self._num_arrived, now)
-        num_tokens = min(sequence.num_tokens + prepared.growth_tokens, self._capacity.max_tokens)
-        if not self._take_blocks(sequence, num_tokens, align_tokens):
+        if not self._take_blocks(sequence, prepared.wanted_tokens(self._capacity.max_tokens), align_tokens):
             raise Busy(Lacking.BLOCKS, f"{self._pool.num_available} of {self._pool.num_blocks} blocks are available")
         self._sequences[request.id] = sequence
         return sequence

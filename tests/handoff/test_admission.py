@@ -178,6 +178,16 @@ async def test_requests_without_their_kv_hold_a_share_of_the_pool_at_most() -> N
         await require_empty(pair)
 
 
+async def test_a_request_near_the_longest_sequence_counts_with_the_blocks_that_it_takes() -> None:
+    engine = engine_config(blocks=8, model=MODEL, max_model_tokens=128)
+    async with running_pair(MODEL, PREFILL, replace(decode_config(8), engine=engine)) as pair:
+        both = [request(name, 120) for name in ("a", "b")]
+        granted = [await pair.router.grant(one) for one in both]
+        for one, ticket in zip(both, granted, strict=True):
+            await finish(pair, one, ticket)
+        await require_empty(pair)
+
+
 async def test_small_requests_pass_a_big_one_a_bounded_number_of_times() -> None:
     async with running_pair(MODEL, PREFILL, decode_config(12, max_bypasses=2)) as pair:
         holder, big = request("holder", 128), request("big", 300)
