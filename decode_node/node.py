@@ -9,10 +9,7 @@ from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
-from twostep.core.kv_memory import OpenMemory
 from twostep.core.request import TokenEvent
-from twostep.core.spans import SpanSink
-from twostep.core.threads import OWN_THREADS, Threads
 from twostep.core.turnover import HoldMeter
 from twostep.decode_node import admission, reservation_queue
 from twostep.decode_node.admission import REGISTRATION, Admission
@@ -32,18 +29,17 @@ from twostep.engine.engine import Engine, StepResult
 from twostep.engine.runner import Runner
 from twostep.kv_transfer.landing import LandingPool
 from twostep.kv_transfer.receiver import Receiver
-from twostep.kv_transfer.transport import Transport
 from twostep.node.answers import Answers
 from twostep.node.background import Background
 from twostep.node.bypass import Patience
-from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.gauges import observe_engine
 from twostep.node.handoff_messages import Hello, HelloReply
 from twostep.node.integrity import Integrity, audit_owners
+from twostep.node.kv_path import landing_memory, slow_path
 from twostep.node.leases import Leases
-from twostep.node.metrics import NodeMetrics
+from twostep.node.materials import Materials
 from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
@@ -56,42 +52,27 @@ PAIR_SHARE = 0.75
 
 
 class DecodeNode:
-    """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's.
+    """Lives inside `running()`. All methods are the control thread's."""
 
-    Prefill nodes write into `landing`, `config.landing_bytes` of it. `slow_path` is why KV goes a slower way than it may.
-    """
-
-    def __init__(
-        self,
-        node: NodeRef,
-        runner: Runner,
-        transport: Transport,
-        config: DecodeNodeConfig,
-        metrics: NodeMetrics,
-        clock: Clock,
-        *,
-        landing: OpenMemory,
-        threads: Threads = OWN_THREADS,
-        channels: Channels | None = None,
-        spans: SpanSink | None = None,
-        slow_path: str = "",
-    ) -> None:
-        timers = config.timers
+    def __init__(self, materials: Materials, config: DecodeNodeConfig, clock: Clock) -> None:
+        """Raises ConfigError when landing memory cannot be had."""
+        node, runner, metrics = materials.address.node, materials.runner, materials.metrics
+        transport, threads, timers = materials.transport, materials.threads, config.timers
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
-        self._memory = landing
+        self._memory = landing_memory(materials.path, runner.kv, config.landing_bytes)
         self._transport = transport
-        self._channels = channels or Channels()
-        self._receiver = Receiver(transport, runner.kv, landing.region(), clock=clock, threads=threads)
-        pool = LandingPool(
+        self._channels = materials.channels
+        self._receiver = Receiver(transport, runner.kv, self._memory.region(), clock=clock, threads=threads)
+        landing = LandingPool(
             config.landing_bytes, cooldown_s=timers.landing_cooldown_s, clock=clock, max_share=config.landing_share
         )
         reply = self._hello_reply(node, runner)
-        self.peers = SourcePeers(reply, pool, landing, runner.kv.layout, max_sources=config.max_peers, clock=clock)
+        self.peers = SourcePeers(reply, landing, self._memory, runner.kv.layout, max_sources=config.max_peers, clock=clock)
         self.parts = Parts(
             node=node,
             engine=Engine(runner, config.engine, clock=clock),
             receiver=self._receiver,
-            landing=pool,
+            landing=landing,
             sources=SourceClient(self._channels, self.peers.address_of, call_s=timers.call_s),
             handoffs=Handoffs(),
             tokens=TokenStreams(self._tokens_read),
@@ -100,7 +81,7 @@ class DecodeNode:
             unattached_holds=HoldMeter(),
             background=Background(),
             metrics=metrics,
-            tracer=Tracer(clock, sink=spans, role="decode"),
+            tracer=Tracer(clock, sink=materials.spans, role="decode"),
             timers=timers,
             clock=clock,
         )
@@ -117,9 +98,9 @@ class DecodeNode:
         growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
         self.queue = self._new_queue(config, growth_tokens)
         self._feed = EngineFeed(self.parts.engine, metrics, self.parts.tracer, clock, threads)
-        self._landing_gauges = LandingGauges(metrics, pool)
+        self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
-        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path)
+        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path(materials.path, config))
         self.control = self._new_control(growth_tokens)
         self.integrity = self._new_integrity()
         self._peer_gauges = PeerGauges(metrics, self.peers.states, transport.path)

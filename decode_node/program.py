@@ -9,8 +9,8 @@ from twostep.decode_node.node import DecodeNode
 from twostep.decode_node.service import add_services
 from twostep.engine.runner import Runner
 from twostep.kv_transfer.local_transport import LocalFabric
-from twostep.node.kv_path import landing_memory
-from twostep.node.program import Materials, NodeProgram, serve_node, slow_path
+from twostep.node.materials import Materials
+from twostep.node.program import NodeProgram, serve_node
 
 
 async def serve(config: DecodeNodeConfig, stop: asyncio.Event, fabric: LocalFabric | None = None) -> None:
@@ -23,19 +23,7 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
 
     def build(materials: Materials) -> DecodeNode:
         _require_landing_space(config, materials.runner)
-        node = DecodeNode(
-            materials.address.node,
-            materials.runner,
-            materials.transport,
-            config,
-            materials.metrics,
-            time.monotonic,
-            landing=landing_memory(materials.path, materials.runner.kv, config.landing_bytes),
-            threads=materials.threads,
-            channels=materials.channels,
-            spans=materials.spans,
-            slow_path=slow_path(materials.path, config),
-        )
+        node = DecodeNode(materials, config, time.monotonic)
         _require_room(node)
         return node
 

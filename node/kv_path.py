@@ -14,6 +14,7 @@ from twostep.kv_transfer.probe import ProbeResult
 from twostep.kv_transfer.self_test import move_some_bytes
 from twostep.kv_transfer.staged_transport import StagedTransport
 from twostep.kv_transfer.transport import Transport
+from twostep.node.config import NodeConfig
 
 OpenTransport = Callable[[NodeRef], Transport]
 STAGING_BYTES = 256 << 20
@@ -66,6 +67,13 @@ def transport_along(path: KVPath, transport: Transport, kv: KVCache) -> Transpor
     if not path.is_staged:
         return transport
     return StagedTransport(transport, lambda unit_bytes: kv.staging(unit_bytes, max(1, STAGING_BYTES // unit_bytes)))
+
+
+def slow_path(path: KVPath | None, config: NodeConfig) -> str:
+    """Return why KV goes a slower way than it may; empty when it does not."""
+    if path is None or not path.is_staged or config.allow_host_staged:
+        return ""
+    return f"KV goes through host memory, and allow_host_staged is false: {path.why_staged}"
 
 
 def landing_memory(path: KVPath | None, kv: KVCache, num_bytes: int) -> OpenMemory:

@@ -30,6 +30,7 @@ from twostep.node.identity import advertised_host, new_identity
 from twostep.node.interfaces import keep_to_interface_of
 from twostep.node.kv_path import KVPath, find_kv_path, transport_along
 from twostep.node.loading import Loading
+from twostep.node.materials import Materials
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 from twostep.node.server import Listening, listening
@@ -58,23 +59,6 @@ class HostedNode(Protocol):
 logger = logging.getLogger(__name__)
 N = TypeVar("N", bound=HostedNode)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Materials:
-    """What a node is built from."""
-
-    address: NodeAddress
-    runner: Runner
-    transport: Transport
-    metrics: NodeMetrics
-    channels: Channels
-    """To peers."""
-    threads: Threads
-    path: KVPath | None = None
-    """The way that KV takes; None between the nodes of one process."""
-    spans: SpanSink | None = None
-    """Where spans of traced requests go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +147,6 @@ async def _load(
     if path:
         metrics.observe("kv_path", "1 for the way that KV takes, found out at the start.", "way", lambda: {path.way.value: 1.0})
     return Materials(address, runner, transport, metrics, channels, _threads(runner), path)
-
-
-def slow_path(path: KVPath | None, config: NodeConfig) -> str:
-    """Return why KV goes a slower way than it may; empty when it does not."""
-    if path is None or not path.is_staged or config.allow_host_staged:
-        return ""
-    return f"KV goes through host memory, and allow_host_staged is false: {path.why_staged}"
 
 
 def _threads(runner: Runner) -> Threads:

@@ -23,12 +23,12 @@ from twostep.kv_transfer.carrier import Carrier
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.transport import PeerLanding
 from twostep.node.background import Background
-from twostep.node.config import Timers
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Hello, HelloReply
 from twostep.node.metrics import NodeMetrics
+from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.leg_record import LegRecord
-from twostep.prefill_node.pair_health import Cause, PairHealth, PairLimits
+from twostep.prefill_node.pair_health import Cause, PairHealth
 
 logger = logging.getLogger(__name__)
 HOPELESS = (FingerprintMismatch, Unsupported)
@@ -80,7 +80,7 @@ class _Destination:
 
 
 class DestinationPeers:
-    """At most `max_destinations` decode nodes, one incarnation of each. A slow handshake delays no other."""
+    """At most `config.max_peers` decode nodes, one incarnation of each. A slow handshake delays no other."""
 
     def __init__(
         self,
@@ -88,12 +88,9 @@ class DestinationPeers:
         sender: Sender,
         calls: HandshakeCalls,
         background: Background,
+        config: PrefillNodeConfig,
         *,
-        timers: Timers,
-        max_destinations: int,
         record: LegRecord,
-        limits: PairLimits,
-        allow_tcp: bool,
         metrics: NodeMetrics,
         clock: Clock,
         threads: Threads,
@@ -102,11 +99,9 @@ class DestinationPeers:
         self._sender = sender
         self._calls = calls
         self._background = background
-        self._timers = timers
-        self._max_destinations = max_destinations
+        self._config = config
+        self._timers = config.timers
         self._record = record
-        self._limits = limits
-        self._allow_tcp = allow_tcp
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
@@ -151,7 +146,7 @@ class DestinationPeers:
             return
         destination.health.note_mismatch(now)
         if destination.stage is PeerStage.PROVEN and destination.health.is_bad(now):
-            limits = self._limits
+            limits = self._config.pairs
             reason = f"{limits.max_mismatches} copies in {limits.window_s:g} s did not match what was sent"
             destination.suspend(now + limits.suspended_s, reason)
 
@@ -188,9 +183,9 @@ class DestinationPeers:
             return self._state(known)
         if known:
             self._forget(known)
-        if len(self._destinations) >= self._max_destinations:
-            return PeerState(peer.node, PeerStage.FAILED, f"this node knows {self._max_destinations} peers and meets no more")
-        destination = _Destination(peer, expires_at, PairHealth(self._limits))
+        if len(self._destinations) >= self._config.max_peers:
+            return PeerState(peer.node, PeerStage.FAILED, f"this node knows {self._config.max_peers} peers and meets no more")
+        destination = _Destination(peer, expires_at, PairHealth(self._config.pairs))
         self._destinations[peer.node.id] = destination
         self._shake_hands(destination)
         return self._state(destination)
@@ -240,7 +235,7 @@ class DestinationPeers:
         await asyncio.wrap_future(self._threads.call(f"connect-{node.id}", lambda: self._sender.connect(landing)))
         probe = await asyncio.wrap_future(self._sender.probe(node, reply.probe_offset, reply.probe_bytes))
         destination.carrier = probe.carrier
-        if probe.carrier is Carrier.TCP and not self._allow_tcp:
+        if probe.carrier is Carrier.TCP and not self._config.allow_tcp:
             raise TransferFailed(f"KV to {node} goes over TCP, and allow_tcp is false")
         for pause_s in LOOK_AGAIN_S:
             if await self._calls.probe(address, own.node, reply.registration, probe.digest):

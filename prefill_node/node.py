@@ -7,25 +7,20 @@ from contextlib import asynccontextmanager
 from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock, seconds_until
 from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
-from twostep.core.ids import NodeRef
-from twostep.core.spans import SpanSink
-from twostep.core.threads import OWN_THREADS, Threads
 from twostep.engine.engine import Engine
-from twostep.engine.runner import Runner
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.source_digests import SourceDigests
-from twostep.kv_transfer.transport import Transport
 from twostep.node.background import Background
 from twostep.node.bypass import Patience
-from twostep.node.calls import Channels
 from twostep.node.control import NodeControl
 from twostep.node.engine_feed import EngineFeed
 from twostep.node.free_watch import FreeWatch
 from twostep.node.gauges import observe_backlog, observe_engine
 from twostep.node.handoff_messages import Hello
 from twostep.node.integrity import Integrity, audit_owners
+from twostep.node.kv_path import slow_path
 from twostep.node.leases import Leases
-from twostep.node.metrics import NodeMetrics
+from twostep.node.materials import Materials
 from twostep.node.peer_gauges import PeerGauges
 from twostep.node.readiness import Readiness
 from twostep.node.sleep import note_sleep
@@ -49,30 +44,15 @@ GOODBYE_CALLS = 2
 
 
 class PrefillNode:
-    """Built from a loaded runner and a transport; lives inside `running()`. All methods are the control thread's.
+    """Lives inside `running()`. All methods are the control thread's."""
 
-    `handoff_address` is where decode nodes reach this node; `slow_path` is why KV goes a slower way than it may.
-    """
-
-    def __init__(
-        self,
-        node: NodeRef,
-        runner: Runner,
-        transport: Transport,
-        config: PrefillNodeConfig,
-        metrics: NodeMetrics,
-        clock: Clock,
-        *,
-        handoff_address: str,
-        threads: Threads = OWN_THREADS,
-        channels: Channels | None = None,
-        spans: SpanSink | None = None,
-        slow_path: str = "",
-    ) -> None:
+    def __init__(self, materials: Materials, config: PrefillNodeConfig, clock: Clock) -> None:
+        node, runner, metrics = materials.address.node, materials.runner, materials.metrics
+        transport, threads = materials.transport, materials.threads
         timers, layout = config.timers, runner.kv.layout
         self._awake = clock = AwakeClock(clock, timers.max_gap_s)
         self._transport = transport
-        self._channels = channels or Channels()
+        self._channels = materials.channels
         self._sender = Sender(transport, runner.kv, one_write_tokens=config.one_write_tokens, clock=clock, threads=threads)
         digests = SourceDigests(runner.kv, runner.kv.num_blocks)
         pushes = Pushes(digests, layout.block_tokens, layout.num_layers)
@@ -80,15 +60,12 @@ class PrefillNode:
         background = Background()
         record = LegRecord(node, MAX_ENDED_LEGS)
         peers = DestinationPeers(
-            Hello(node, runner.fingerprint, runner.geometry, handoff_address, transport.name),
+            Hello(node, runner.fingerprint, runner.geometry, materials.address.grpc, transport.name),
             self._sender,
             HandshakeClient(self._channels, call_s=timers.call_s),
             background,
-            timers=timers,
-            max_destinations=config.max_peers,
+            config,
             record=record,
-            limits=config.pairs,
-            allow_tcp=config.allow_tcp,
             metrics=metrics,
             clock=clock,
             threads=threads,
@@ -105,7 +82,7 @@ class PrefillNode:
             record=record,
             background=background,
             metrics=metrics,
-            tracer=Tracer(clock, sink=spans, role="prefill"),
+            tracer=Tracer(clock, sink=materials.spans, role="prefill"),
             free_watch=FreeWatch(engine, metrics, clock),
             timers=timers,
             clock=clock,
@@ -113,7 +90,7 @@ class PrefillNode:
         self.legs = Legs(self.parts, config.max_queued, Patience(config.max_bypasses, timers.bypass_s))
         self._progress = Progress(self.parts, self.legs)
         self._feed = EngineFeed(engine, metrics, self.parts.tracer, clock, threads)
-        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path)
+        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path(materials.path, config))
         self.integrity = self._new_integrity()
         self.control = self._new_control()
         self._peer_gauges = PeerGauges(metrics, peers.states, transport.path)

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from twostep.kv_transfer.local_transport import LocalFabric
-from twostep.node.program import Materials, NodeProgram, serve_node, slow_path
+from twostep.node.program import NodeProgram, serve_node
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.node import PrefillNode
 from twostep.prefill_node.service import add_services
@@ -17,21 +17,4 @@ async def serve(config: PrefillNodeConfig, stop: asyncio.Event, fabric: LocalFab
 
 def node_program(config: PrefillNodeConfig) -> NodeProgram[PrefillNode]:
     """Return what makes a node of this kind."""
-
-    def build(materials: Materials) -> PrefillNode:
-        address = materials.address
-        return PrefillNode(
-            address.node,
-            materials.runner,
-            materials.transport,
-            config,
-            materials.metrics,
-            time.monotonic,
-            handoff_address=address.grpc,
-            threads=materials.threads,
-            channels=materials.channels,
-            spans=materials.spans,
-            slow_path=slow_path(materials.path, config),
-        )
-
-    return NodeProgram("prefill", 0, add_services, build)
+    return NodeProgram("prefill", 0, add_services, lambda materials: PrefillNode(materials, config, time.monotonic))

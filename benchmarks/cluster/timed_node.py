@@ -25,7 +25,8 @@ from twostep.decode_node.config import DecodeNodeConfig
 from twostep.engine.batch import Batch
 from twostep.engine.kv_cache import KVCache
 from twostep.engine.runner import Collect, OnLayers, Ran, Runner
-from twostep.node.program import HostedNode, Materials, NodeProgram, serve_node
+from twostep.node.materials import Materials
+from twostep.node.program import HostedNode, NodeProgram, serve_node
 from twostep.prefill_node import program as prefill
 from twostep.prefill_node.config import PrefillNodeConfig
 

@@ -16,6 +16,7 @@ from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.node.address import NodeAddress
 from twostep.node.config import NodeConfig
 from twostep.node.loading import Loading
+from twostep.node.materials import Materials
 from twostep.node.metrics import NodeMetrics
 from twostep.node.service import add_node_service
 from twostep.prefill_node import service as prefill_service
@@ -116,14 +117,12 @@ async def running_pair(
     def build_prefill(address: NodeAddress, config: NodeConfig) -> PrefillNode:
         assert isinstance(config, PrefillNodeConfig)
         runner = FakeRunner(model, config.engine, on_run=prefill_gate)
-        transport = LocalTransport(fabric, address.node)
-        return PrefillNode(address.node, runner, transport, config, NodeMetrics(), clock, handoff_address=address.grpc)
+        return PrefillNode(Materials(address, runner, LocalTransport(fabric, address.node), NodeMetrics()), config, clock)
 
     def build_decode(address: NodeAddress, config: NodeConfig) -> DecodeNode:
         assert isinstance(config, DecodeNodeConfig)
         runner = FakeRunner(model, config.engine, on_run=decode_gate)
-        transport, landing = LocalTransport(fabric, address.node), runner.kv.open_memory(config.landing_bytes)
-        return DecodeNode(address.node, runner, transport, config, NodeMetrics(), clock, landing=landing)
+        return DecodeNode(Materials(address, runner, LocalTransport(fabric, address.node), NodeMetrics()), config, clock)
 
     async with AsyncExitStack() as stack:
         p, p_stubs = await stack.enter_async_context(_hosted("p", build_prefill, prefill_service.add_services, prefill))

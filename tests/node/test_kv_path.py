@@ -16,8 +16,7 @@ from twostep.kv_transfer.local_transport import LocalFabric, LocalTransport
 from twostep.kv_transfer.staged_transport import StagedTransport
 from twostep.kv_transfer.transport import Write
 from twostep.node.config import NodeConfig
-from twostep.node.kv_path import KVPath, Way, find_kv_path, landing_memory, transport_along
-from twostep.node.program import slow_path
+from twostep.node.kv_path import KVPath, Way, find_kv_path, landing_memory, slow_path, transport_along
 from twostep.tests.kv_transfer.host_memory import LateStaging
 from twostep.tests.kv_transfer.nodes import node
 

@@ -14,6 +14,7 @@ from twostep.node.address import NodeAddress
 from twostep.node.calls import Channels
 from twostep.node.config import NodeConfig
 from twostep.node.loading import Loading
+from twostep.node.materials import Materials
 from twostep.node.metrics import NodeMetrics
 from twostep.node.program import host
 from twostep.node.server import STOP_GRACE_S, Listening
@@ -110,31 +111,11 @@ class NodeLife:
     def _build(self, address: NodeAddress) -> Any:
         process, transport = self.process, SimTransport(self._fabric, self.process, self.ref)
         channels = Channels(lambda to: self._network.channel(process, to))  # type: ignore[arg-type, return-value]
-        runner, metrics = SlowRunner(self.config.engine), NodeMetrics()
+        materials = Materials(address, SlowRunner(self.config.engine), transport, NodeMetrics(), channels, process.threads)
         if isinstance(self.config, PrefillNodeConfig):
-            return PrefillNode(
-                self.ref,
-                runner,
-                transport,
-                self.config,
-                metrics,
-                process.clock,
-                handoff_address=address.grpc,
-                threads=process.threads,
-                channels=channels,
-            )
+            return PrefillNode(materials, self.config, process.clock)
         assert isinstance(self.config, DecodeNodeConfig)
-        return DecodeNode(
-            self.ref,
-            runner,
-            transport,
-            self.config,
-            metrics,
-            process.clock,
-            landing=runner.kv.open_memory(self.config.landing_bytes),
-            threads=process.threads,
-            channels=channels,
-        )
+        return DecodeNode(materials, self.config, process.clock)
 
 
 class RouterLife:
