@@ -22,19 +22,19 @@ from twostep.kv_transfer.carrier import Traffic, read_traffic
 from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState, require_units
 from twostep.kv_transfer.ucx_arrivals import Arrivals
 from twostep.kv_transfer.ucx_environment import what_narrows_ucx
-from twostep.kv_transfer.ucx_letters import (
+from twostep.kv_transfer.ucx_protocol import (
     ANSWER,
+    CONNECTION_BITS,
     NUM_NUMBERS,
     OFFER,
-    SESSION_BITS,
     TOKEN_BYTES,
-    Door,
+    Metadata,
     Offer,
     Run,
-    WriteName,
+    WriteId,
     decode_answer,
-    decode_door,
-    encode_door,
+    decode_metadata,
+    encode_metadata,
     encode_offer,
     num_messages,
 )
@@ -56,24 +56,24 @@ class _Piece:
 class _Link:
     """One connection to one peer: the way there, and the names of its writes."""
 
-    def __init__(self, endpoint: Endpoint, door: Door, landing: MemoryRegion) -> None:
+    def __init__(self, endpoint: Endpoint, metadata: Metadata, landing: MemoryRegion) -> None:
         self.endpoint = endpoint
-        self.door = door
+        self.metadata = metadata
         self.landing = landing
-        self.start = landing.address - door.landing.address
-        self._session = secrets.randbits(SESSION_BITS)
+        self.start = landing.address - metadata.landing.address
+        self._connection = secrets.randbits(CONNECTION_BITS)
         self._first = 0
 
-    def next_name(self, num_messages: int) -> WriteName:
-        name = WriteName(self._session, self._first)
+    def next_id(self, num_messages: int) -> WriteId:
+        write_id = WriteId(self._connection, self._first)
         self._first = (self._first + num_messages) % NUM_NUMBERS
-        return name
+        return write_id
 
 
 @dataclass(slots=True)
 class _InFlight:
     link: _Link
-    name: WriteName
+    write_id: WriteId
     told: WriteState = WriteState.PENDING
 
     @property
@@ -101,7 +101,7 @@ class UcxTransport:
         self._unit_bytes = 0
         self._links: dict[NodeRef, _Link] = {}
         self._in_flight: dict[Write, _InFlight] = {}
-        self._awaited: dict[WriteName, _InFlight] = {}
+        self._awaited: dict[WriteId, _InFlight] = {}
         self._numbers = itertools.count()
 
     @property
@@ -119,7 +119,7 @@ class UcxTransport:
         if self._landing is None:
             raise ValueError("no landing memory is registered")
         with self._lock:
-            return encode_door(Door(self._token, self._landing, self._receiving.address()))
+            return encode_metadata(Metadata(self._token, self._landing, self._receiving.address()))
 
     def notifications(self) -> list[bytes]:
         with self._lock:
@@ -135,12 +135,12 @@ class UcxTransport:
         if self._source is None:
             raise ValueError("no source memory is registered")
         try:
-            door = decode_door(peer.metadata)
-            if not _contains(door.landing, peer.region):
+            metadata = decode_metadata(peer.metadata)
+            if not _contains(metadata.landing, peer.region):
                 raise ValueError("it has not registered the landing memory that it names")
             with self._lock:
                 self.forget(peer.node)
-                self._links[peer.node] = _Link(self._sending.connect(door.address), door, peer.region)
+                self._links[peer.node] = _Link(self._sending.connect(metadata.address), metadata, peer.region)
         except (ValueError, UcxFailure) as cause:
             raise TransferFailed(f"{peer.node} cannot be connected: {cause}") from cause
 
@@ -165,7 +165,7 @@ class UcxTransport:
             state = entry.state
             if state is not WriteState.PENDING:
                 del self._in_flight[write]
-                del self._awaited[entry.name]
+                del self._awaited[entry.write_id]
             return state
 
     def forget(self, peer: NodeRef) -> None:
@@ -185,23 +185,23 @@ class UcxTransport:
             self._receiving.close()
 
     def _turn(self) -> None:
-        """Let UCX go on for a while. Letters are read after every step: what an offer announces has a place when it comes."""
+        """Let UCX go on for a while. Offers are read after every step: what one announces has a place when it comes."""
         for _ in range(MAX_STEPS):
             if not self._sending.progress() | self._receiving.progress():
                 return
-            for letter in self._receiving.letters():
-                if letter.tag == ANSWER:
-                    self._hear(letter.content)
+            for message in self._receiving.control_messages():
+                if message.tag == ANSWER:
+                    self._take_answer(message.content)
                 elif self._arrivals:
-                    self._arrivals.take(letter.content)
+                    self._arrivals.take(message.content)
 
-    def _hear(self, letter: bytes) -> None:
+    def _take_answer(self, message: bytes) -> None:
         try:
-            answer = decode_answer(letter)
+            answer = decode_answer(message)
         except ValueError as cause:
             logger.warning("an answer was ignored", extra={"reason": str(cause)})
             return
-        entry = self._awaited.get(answer.name)
+        entry = self._awaited.get(answer.write_id)
         if entry is not None:
             entry.told = WriteState.DONE if answer.has_landed else WriteState.FAILED
 
@@ -227,13 +227,13 @@ class UcxTransport:
 
     def _send(self, peer: NodeRef, link: _Link, pieces: list[_Piece], note: bytes) -> Write:
         runs = tuple(piece.run for piece in pieces)
-        write, name = Write(peer, next(self._numbers)), link.next_name(sum(map(num_messages, runs)))
-        offer = encode_offer(Offer(name, link.door.token, self._receiving.address(), note, runs))
-        self._in_flight[write] = self._awaited[name] = entry = _InFlight(link, name)
+        write, write_id = Write(peer, next(self._numbers)), link.next_id(sum(map(num_messages, runs)))
+        offer = encode_offer(Offer(write_id, link.metadata.token, self._receiving.address(), note, runs))
+        self._in_flight[write] = self._awaited[write_id] = entry = _InFlight(link, write_id)
         try:
             link.endpoint.send(np.frombuffer(offer, np.uint8), OFFER)
             for index, content in enumerate(itertools.chain.from_iterable(messages_of(piece.content) for piece in pieces)):
-                link.endpoint.send(content, name.tag(index))
+                link.endpoint.send(content, write_id.tag(index))
         except UcxFailure as cause:
             logger.warning("write could not be posted", extra={"peer": str(peer), "reason": str(cause)})
             entry.told = WriteState.FAILED

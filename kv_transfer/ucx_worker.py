@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from twostep.core.errors import ConfigError
 from twostep.kv_transfer.transport import WriteState
 from twostep.kv_transfer.ucx_environment import keep_tcp, keep_ucx_quiet, network_devices, require_named_device
-from twostep.kv_transfer.ucx_letters import LETTER, MESSAGE_BYTES
+from twostep.kv_transfer.ucx_protocol import CONTROL, MESSAGE_BYTES
 
 Bytes = NDArray[np.uint8]
 ONE_SEGMENT = "256k"
@@ -30,9 +30,9 @@ ALWAYS = {"RNDV_THRESH": "inf"}
 """No rendezvous: to end a connection in the middle of one crashes UCX (1.21), and a receive that has begun cannot be given up.
 What fits into one segment is there or not."""
 SAME_MACHINE = frozenset({"self", "sysv", "posix", "cma", "xpmem", "knem"})
-MAX_LETTER_BYTES = 1 << 20
+MAX_CONTROL_BYTES = 1 << 20
 _never_freed: list["Request"] = []
-"""What UCX may still be writing to when a worker has ended: letters in whose middle a peer has stopped. Few and small."""
+"""What UCX may still be writing to when a worker has ended: control messages that a peer has left half sent. Few and small."""
 logger = logging.getLogger(__name__)
 
 
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class ControlMessage:
     tag: int
     content: bytes
 
@@ -124,8 +124,8 @@ class UcxWorker:
         self._endpoints: list[Endpoint] = []
         self._received: deque[Request] = deque()
         self._reading: list[tuple[int, Request]] = []
-        self._nowhere = np.zeros(1, np.uint8)
-        self._letter, self._anything = self._ucxx.marked(LETTER), self._ucxx.marked(0)
+        self._discarded = np.zeros(1, np.uint8)
+        self._control, self._anything = self._ucxx.marked(CONTROL), self._ucxx.marked(0)
 
     def address(self) -> bytes:
         """Return where peers find this worker."""
@@ -145,27 +145,27 @@ class UcxWorker:
             native = self._worker.tag_recv(self._ucxx.array(memory), self._ucxx.api.UCXXTag(tag))
         return Request(native, memory)
 
-    def turn_away(self, tag: int) -> None:
+    def discard(self, tag: int) -> None:
         """Take the one message with this tag nowhere: its sender is rid of it, and told nothing."""
         _let_go(self._received)
-        self._received.append(self.receive(self._nowhere, tag))
+        self._received.append(self.receive(self._discarded, tag))
 
     def progress(self) -> bool:
         """Let UCX take one step; return whether it had one to take."""
         return bool(self._worker.progress_once())
 
-    def letters(self) -> list[Letter]:
-        """Return the letters that have come."""
-        while (found := self._probe(self._letter)).matched:
-            fits = found.length <= MAX_LETTER_BYTES
-            content = np.empty(found.length, np.uint8) if fits else self._nowhere
+    def control_messages(self) -> list[ControlMessage]:
+        """Return the control messages that have come."""
+        while (found := self._probe(self._control)).matched:
+            fits = found.length <= MAX_CONTROL_BYTES
+            content = np.empty(found.length, np.uint8) if fits else self._discarded
             self._reading.append((found.sender_tag, self._take(found, content)))
         if not self._reading:
             return []
         read = [one for one in self._reading if one[1].is_over]
         self._reading = [one for one in self._reading if not one[1].is_over]
         done = ((tag, request) for tag, request in read if request.state(self._ucxx.errors) is WriteState.DONE)
-        return [Letter(tag, request.memory.tobytes()) for tag, request in done]
+        return [ControlMessage(tag, request.memory.tobytes()) for tag, request in done]
 
     def close(self) -> None:
         """End all endpoints, then all receives, then turn away what is left, then end the worker. Idempotent."""
@@ -177,7 +177,7 @@ class UcxWorker:
         self._received.clear()
         self._worker.progress()
         while (left := self._probe(self._anything)).matched:
-            self._received.append(self._take(left, self._nowhere))
+            self._received.append(self._take(left, self._discarded))
             self._worker.progress()
         _never_freed.extend(request for _, request in self._reading if not request.is_over)
         self._reading.clear()

@@ -16,7 +16,7 @@ import pytest
 from twostep.core.memory import MemoryRegion
 from twostep.kv_transfer import ucx_arrivals
 from twostep.kv_transfer.transport import PeerLanding, Write, WriteState
-from twostep.kv_transfer.ucx_letters import MESSAGE_BYTES
+from twostep.kv_transfer.ucx_protocol import MESSAGE_BYTES
 from twostep.kv_transfer.ucx_transport import UcxTransport
 from twostep.tests.kv_transfer.host_memory import region_of
 from twostep.tests.kv_transfer.needs_ucx import NEEDS_UCX
