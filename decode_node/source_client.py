@@ -13,7 +13,7 @@ from twostep.proto import handoff_pb2_grpc
 from twostep.proto.rpc import serving_errors
 
 GIVE_UP_CALLS = 2
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class SourceClient:
@@ -35,7 +35,7 @@ class SourceClient:
         try:
             return await repeat_until_answered(call, give_up_s=GIVE_UP_CALLS * self._call_s) is AbortState.DRAINED
         except ServingError as error:
-            logger.warning("an abort was not answered", extra={"request": leg.request, "reason": error.message})
+            log.warning("an abort was not answered", extra={"request": leg.request, "reason": error.message})
             return False
 
     async def credit(self, credit: Credit) -> None:
@@ -48,7 +48,7 @@ class SourceClient:
         try:
             await repeat_until_answered(call, give_up_s=GIVE_UP_CALLS * self._call_s)
         except ServingError as error:
-            logger.warning("a credit was not answered", extra={"request": credit.leg.request, "reason": error.message})
+            log.warning("a credit was not answered", extra={"request": credit.leg.request, "reason": error.message})
 
     def _stub(self, node: NodeRef) -> Any:
         address = self._address_of(node)

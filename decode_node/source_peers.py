@@ -15,7 +15,7 @@ from twostep.kv_transfer.probe import probe_digest
 from twostep.node.description import Peer, PeerStage, PeerState
 from twostep.node.handoff_messages import Hello, HelloReply
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 MAX_PROBE_BYTES = 1 << 20
 PROBE_SHARE = 16
 """A probe takes at most one part in this many of the landing pool."""
@@ -102,7 +102,7 @@ class SourcePeers:
         if arrived:
             self._landing.give_back(source.probe, proven=not source.has_retried)
             self._sources[node.id] = replace(source, stage=PeerStage.PROVEN, probe=None)
-            logger.info("bytes arrive from a peer", extra={"peer": str(node)})
+            log.info("bytes arrive from a peer", extra={"peer": str(node)})
         return arrived
 
     def require_proven(self, node: NodeRef) -> None:

@@ -12,7 +12,7 @@ from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.kv_transfer.receiver import Verdict
 from twostep.node.handoff_messages import Answer, Done, Outcome
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 SUPERSEDED = Answer(Outcome.ENDED, "the leg ended while it was verified")
 
 
@@ -64,7 +64,7 @@ class Verification:
     ) -> Answer:
         """Give the leg up. The blocks stay for the router's next attempt when the error allows one."""
         answer = Answer(outcome, error.message, mismatched)
-        logger.warning(
+        log.warning(
             "a handoff was lost", extra={"request": handoff.id, "attempt": handoff.order.attempt, "reason": error.message}
         )
         self._release.drop_leg(handoff, answer, drained=drained)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twostep.engine.model_folder import ModelFolder
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def weights_digest(folder: ModelFolder, cache: Path) -> str:
@@ -35,7 +35,7 @@ def _file_digest(file: Path, cache: Path) -> str:
     try:
         _write(entry, seen | {"sha256": digest})
     except OSError as cause:
-        logger.warning("weights will be hashed again at the next start", extra={"cache": str(entry), "reason": str(cause)})
+        log.warning("weights will be hashed again at the next start", extra={"cache": str(entry), "reason": str(cause)})
     return digest
 
 

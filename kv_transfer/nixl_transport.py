@@ -26,7 +26,7 @@ from twostep.kv_transfer.transport import PeerLanding, Units, Write, WriteState,
 from twostep.kv_transfer.ucx_environment import keep_tcp, keep_ucx_quiet, what_narrows_ucx
 
 PACKAGES = ("nixl_cu12", "nixl_cu13", "nixl")
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class NixlTransport:
             self._agent.remove_remote_agent(known.agent_name)
         except self._errors as cause:
             # NIXL drops a dead peer by itself; there is nothing left to remove then.
-            logger.info("peer was gone already", extra={"peer": str(peer), "reason": str(cause)})
+            log.info("peer was gone already", extra={"peer": str(peer), "reason": str(cause)})
 
     def close(self) -> None:
         if self._agent is None:
@@ -206,7 +206,7 @@ class NixlTransport:
         try:
             state = self._agent.check_xfer_state(entry.handle)
         except self._errors as cause:
-            logger.warning("write failed", extra={"peer": str(entry.peer.landing.node), "reason": str(cause)})
+            log.warning("write failed", extra={"peer": str(entry.peer.landing.node), "reason": str(cause)})
             return WriteState.FAILED
         return {"DONE": WriteState.DONE, "PROC": WriteState.PENDING}.get(state, WriteState.FAILED)
 
@@ -217,7 +217,7 @@ class NixlTransport:
         try:
             entry.handle.release()
         except self._errors as cause:
-            logger.warning("handle is kept until the agent ends", extra={"peer": str(write.peer), "reason": str(cause)})
+            log.warning("handle is kept until the agent ends", extra={"peer": str(write.peer), "reason": str(cause)})
         if entry.staged:
             self._agent.deregister_memory(entry.staged.registered)
 
@@ -226,7 +226,7 @@ class NixlTransport:
         try:
             yield
         except self._errors as cause:
-            logger.warning("write could not be posted", extra={"peer": str(write.peer), "reason": str(cause)})
+            log.warning("write could not be posted", extra={"peer": str(write.peer), "reason": str(cause)})
             self._dead_on_post.add(write)
 
     @contextmanager

@@ -34,7 +34,7 @@ POLL_S = 200e-6
 MAX_POLL_S = 0.5e-3
 IDLE_POLL_S = 10e-3
 """Transports without a thread of their own make progress, a new peer's first connection too, only while polled."""
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class Receiver:
                 self._take_note(payload)
             except ValueError as cause:
                 self.counts.bad_notes += 1
-                logger.warning("a notification was ignored", extra={"reason": str(cause)})
+                log.warning("a notification was ignored", extra={"reason": str(cause)})
         return len(payloads)
 
     def _take_note(self, payload: bytes) -> None:

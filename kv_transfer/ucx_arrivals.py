@@ -18,7 +18,7 @@ from twostep.kv_transfer.ucx_worker import Bytes, Endpoint, Request, UcxFailure,
 
 PATIENCE_S = 60.0
 """Longer than any sender waits for a write that makes no progress."""
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Arrivals:
                 raise ValueError("it does not show the token of this landing pool")
             self._begin(offer)
         except (ValueError, UcxFailure) as cause:
-            logger.warning("an offered write was ignored", extra={"reason": str(cause)})
+            log.warning("an offered write was ignored", extra={"reason": str(cause)})
 
     def advance(self) -> list[bytes]:
         """Answer what is whole or has failed, end what is overdue; return the notes of what has landed."""
@@ -90,7 +90,7 @@ class Arrivals:
         source.arrivals.append(_Arrival(write_id, offer.note, requests, len(requests), self._clock()))
 
     def _give_up(self, source: _Source, arrival: _Arrival) -> None:
-        logger.warning("a write has not come in time", extra={"seconds": PATIENCE_S, "missing": len(arrival.missing)})
+        log.warning("a write has not come in time", extra={"seconds": PATIENCE_S, "missing": len(arrival.missing)})
         arrival.missing.clear()
         self._refuse(source, arrival.write_id, arrival.num_messages)
 
@@ -125,7 +125,7 @@ class Arrivals:
             source.endpoint.send(answer, ANSWER)
         except UcxFailure as cause:
             # Whoever does not hear the answer sees that the connection has ended.
-            logger.info("a write was not answered", extra={"reason": str(cause)})
+            log.info("a write was not answered", extra={"reason": str(cause)})
 
     def _end(self, connection: int) -> None:
         source = self._sources.pop(connection, None)

@@ -10,7 +10,7 @@ from twostep.core.errors import ConfigError
 from twostep.kv_transfer.carrier import RDMA_FOLDER
 
 NARROWING = ("UCX_TLS", "UCX_NET_DEVICES")
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def what_narrows_ucx() -> tuple[str, ...]:
@@ -47,4 +47,4 @@ def keep_tcp() -> None:
     names = chosen.split(",")
     if chosen and not chosen.startswith("^") and not {"all", "tcp"} & set(names):
         os.environ["UCX_TLS"] = f"{chosen},tcp"
-        logger.warning("added tcp to UCX_TLS, no peer is reached without it", extra={"ucx_tls": os.environ["UCX_TLS"]})
+        log.warning("added tcp to UCX_TLS, no peer is reached without it", extra={"ucx_tls": os.environ["UCX_TLS"]})

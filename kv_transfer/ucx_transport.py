@@ -42,7 +42,7 @@ from twostep.kv_transfer.ucx_worker import Bytes, Endpoint, UcxFailure, UcxWorke
 
 MAX_STEPS = 64
 """A peer that never rests must not hold the lock for ever."""
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class UcxTransport:
         try:
             answer = decode_answer(message)
         except ValueError as cause:
-            logger.warning("an answer was ignored", extra={"reason": str(cause)})
+            log.warning("an answer was ignored", extra={"reason": str(cause)})
             return
         entry = self._awaited.get(answer.write_id)
         if entry is not None:
@@ -235,7 +235,7 @@ class UcxTransport:
             for index, content in enumerate(itertools.chain.from_iterable(messages_of(piece.content) for piece in pieces)):
                 link.endpoint.send(content, write_id.tag(index))
         except UcxFailure as cause:
-            logger.warning("write could not be posted", extra={"peer": str(peer), "reason": str(cause)})
+            log.warning("write could not be posted", extra={"peer": str(peer), "reason": str(cause)})
             entry.told = WriteState.FAILED
         return write
 

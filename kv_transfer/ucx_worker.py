@@ -33,7 +33,7 @@ SAME_MACHINE = frozenset({"self", "sysv", "posix", "cma", "xpmem", "knem"})
 MAX_CONTROL_BYTES = 1 << 20
 _never_freed: list["Request"] = []
 """What UCX may still be writing to when a worker has ended: control messages that a peer has left half sent. Few and small."""
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class UcxFailure(Exception):

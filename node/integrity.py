@@ -7,7 +7,7 @@ from twostep.core.clock import Clock
 from twostep.node.metrics import NodeMetrics
 from twostep.node.readiness import Readiness
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 Audit = Callable[[], Sequence[str]]
 """Returns what does not add up, a line each."""
 
@@ -45,7 +45,7 @@ class Integrity:
         self._metrics.integrity_checks.inc()
         for violation in violations:
             self._metrics.integrity_violations.inc()
-            logger.error("the accounts do not add up", extra={"difference": violation})
+            log.error("the accounts do not add up", extra={"difference": violation})
         if violations:
             self._readiness.damage = violations[0]
         return violations

@@ -13,7 +13,7 @@ from twostep.kv_transfer.carrier import RDMA_FOLDER
 UCX_DEVICES = "UCX_NET_DEVICES"
 GET_ADDRESS = 0x8915
 """Linux's ioctl SIOCGIFADDR, on a `struct ifreq`: a name of 16 bytes, then a `sockaddr_in`."""
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def keep_to_interface_of(host: str, rdma: Path = RDMA_FOLDER) -> None:
@@ -22,7 +22,7 @@ def keep_to_interface_of(host: str, rdma: Path = RDMA_FOLDER) -> None:
         return
     interface = interface_of(host)
     if interface is None:
-        logger.warning("no interface has this node's IPv4 address: UCX listens on all of them", extra={"host": host})
+        log.warning("no interface has this node's IPv4 address: UCX listens on all of them", extra={"host": host})
         return
     ports = sorted(f"{port.parents[1].name}:{port.name}" for port in rdma.glob("*/ports/*"))
     os.environ[UCX_DEVICES] = ",".join([interface, *ports])

@@ -56,7 +56,7 @@ class HostedNode(Protocol):
         """Admit nothing more and wait until what runs has ended."""
 
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 N = TypeVar("N", bound=HostedNode)
 T = TypeVar("T")
 
@@ -107,9 +107,7 @@ async def _serve_as(
         program.add_services(server.server, loading)
         add_node_service(server.server, server.address, loading)
         await server.start(config)
-        logger.info(
-            "the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics}
-        )
+        log.info("the node listens", extra={"node": str(node), "grpc": server.address.grpc, "metrics": server.address.metrics})
 
         def build() -> Runner:
             return build_runner(config.model, config.engine, landing_bytes=program.landing_bytes, tell=loading.tell)
@@ -162,9 +160,9 @@ def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None, kv
     path = find_kv_path(kv, open_wire)
     told = {"bytes_per_s": round(path.bytes_per_s), "over": path.way.value}
     if path.is_staged:
-        logger.warning("KV goes through host memory", extra={**told, "reason": path.why_staged})
+        log.warning("KV goes through host memory", extra={**told, "reason": path.why_staged})
     else:
-        logger.info("the transport moves bytes", extra=told)
+        log.info("the transport moves bytes", extra=told)
     return transport_along(path, open_wire(node), kv), path
 
 
@@ -172,15 +170,15 @@ async def host(node: N, server: Listening, loading: Loading[N], stop: asyncio.Ev
     """Serve with a node that is loaded until `stop` is set, then drain it."""
     async with node.running():
         loading.put(node)
-        logger.info("the node serves", extra={"blocks": node.control.describe().num_blocks})
+        log.info("the node serves", extra={"blocks": node.control.describe().num_blocks})
         while not stop.is_set():
             pause_s = node.tick()
             await server.tell_ready(node.readiness.reason)
             await _unless_told(stop, asyncio.sleep(pause_s))
         await server.tell_ready("the node drains")
-        logger.info("the node drains")
+        log.info("the node drains")
         await _drain(node)
-        logger.info("the node has stopped")
+        log.info("the node has stopped")
 
 
 async def _drain(node: HostedNode) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from twostep.kv_transfer.transport import Transport
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 STOP_S = 10.0
 
 
@@ -24,4 +24,4 @@ async def close_after(work: Stoppable, transport: Transport, *, timeout_s: float
     if await asyncio.to_thread(work.stop, timeout_s):
         await asyncio.to_thread(transport.close)
     else:
-        logger.error("a thread has not ended: its transport stays open until the process exits", extra={"seconds": timeout_s})
+        log.error("a thread has not ended: its transport stays open until the process exits", extra={"seconds": timeout_s})

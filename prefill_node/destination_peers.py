@@ -30,7 +30,7 @@ from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.pair_health import Cause, PairHealth
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 HOPELESS = (FingerprintMismatch, Unsupported)
 """Refusals that no repetition changes while both nodes live."""
 LOOK_AGAIN_S = (0.01, 0.1, 1.0)
@@ -63,16 +63,16 @@ class _Destination:
 
     def fail(self, reason: str) -> None:
         if reason != self.reason:
-            logger.warning("a handshake failed", extra={"peer": str(self.peer.node), "reason": reason})
+            log.warning("a handshake failed", extra={"peer": str(self.peer.node), "reason": reason})
         self.stage, self.reason = PeerStage.FAILED, reason
 
     def suspend(self, until: float, reason: str) -> None:
-        logger.error("a peer is taken out of service", extra={"peer": str(self.peer.node), "reason": reason})
+        log.error("a peer is taken out of service", extra={"peer": str(self.peer.node), "reason": reason})
         self.stage, self.reason, self.suspended_until = PeerStage.SUSPENDED, reason, until
         self.health.forgive()
 
     def prove(self, now: float) -> None:
-        logger.info(
+        log.info(
             "bytes move to a peer",
             extra={"peer": str(self.peer.node), "bytes_per_s": round(self.bytes_per_s), "over": self.carrier},
         )

@@ -19,7 +19,7 @@ from twostep.prefill_node.parts import Parts
 from twostep.prefill_node.prefix_check import check_prefix
 
 TAKEN_OVER = frozenset({Outcome.ATTACHED, Outcome.FINISHED})
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class LegRunner:
@@ -170,7 +170,7 @@ class LegRunner:
         try:
             await self._parts.destinations.failed(failed, give_up_s=self._parts.timers.progress_s)
         except ServingError as unheard:
-            logger.warning("a failure was not heard", extra={"request": leg.request_id, "reason": unheard.message})
+            log.warning("a failure was not heard", extra={"request": leg.request_id, "reason": unheard.message})
 
     def _written(self, leg: PrefillLeg, reservation: Reservation, piece: Piece) -> None:
         """Some cells of a ring lie in the landing extent: tell D, which credits their slots once its copy is verified."""

@@ -12,7 +12,7 @@ from twostep.cli.child import Child, ChildEnded, Program, start
 from twostep.cli.cluster import read_when_written
 from twostep.core.errors import ConfigError
 
-logger = logging.getLogger("ray.serve")
+log = logging.getLogger("ray.serve")
 
 
 class HostedProgram:
@@ -50,7 +50,7 @@ class HostedProgram:
             raise
         finally:
             listening.cancel()
-        logger.info(f"{name} listens: {program.told}, pid {child.pid}, its log is {child.log}")
+        log.info(f"{name} listens: {program.told}, pid {child.pid}, its log is {child.log}")
         return program
 
     @property
@@ -78,7 +78,7 @@ class HostedProgram:
         farewell = await self._child.stop(within_s=within_s)
         self._ended.cancel()
         if farewell:
-            logger.error(str(farewell))
+            log.error(str(farewell))
         elif not has_died:
             shutil.rmtree(self._folder)
 

@@ -11,7 +11,7 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from twostep.core.address_file import write_address_file
 from twostep.deploy.ray.config import Role
 
-logger = logging.getLogger("ray.serve")
+log = logging.getLogger("ray.serve")
 
 Member = dict[str, str]
 Ask = Callable[[], Awaitable[Sequence[Member | BaseException]]]
@@ -58,5 +58,5 @@ class NodesFile:
     def _tell(self, role: Role, trouble: str) -> None:
         """Say what is wrong with a pool once, for as long as it is the same."""
         if trouble and trouble != self._troubles[role]:
-            logger.warning(f"a node does not say where it is: {role}: {trouble}")
+            log.warning(f"a node does not say where it is: {role}: {trouble}")
         self._troubles[role] = trouble
