@@ -13,6 +13,9 @@ from twostep.engine.kv_cache import KVCache
 OnLayers = Callable[[range], None]
 """Called inside a run each time the KV of a group of layers has been written, for all chunks of the batch, in order."""
 
+NOT_NUMBERS = "the model gave logits that are not numbers (NaN or infinite)"
+"""Why such a request fails."""
+
 Drawn = int | RequestFault | None
 """What a chunk brought: a token; None where no draw was asked; or why this request alone failed (NaN in its logits)."""
 

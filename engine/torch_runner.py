@@ -22,13 +22,11 @@ from twostep.engine.memory_budget import Needs, available_host_bytes, plan_memor
 from twostep.engine.model_folder import open_model_folder
 from twostep.engine.models.causal_lm import CausalLM
 from twostep.engine.progress import Tell, WeightsProgress, tell_nobody
-from twostep.engine.runner import Collect, OnLayers, Ran
+from twostep.engine.runner import NOT_NUMBERS, Collect, OnLayers, Ran
 from twostep.engine.sampler import sample
 from twostep.engine.torch_forward import TorchForward
 from twostep.engine.torch_kv_cache import TorchKVCache
-from twostep.engine.weights import empty_model, load_weights, own, weight_bytes, workspace_bytes
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+from twostep.engine.weights import DTYPES, empty_model, load_weights, own, weight_bytes, workspace_bytes
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +90,7 @@ def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFaul
     # One pass: a single NaN or infinity makes its row's sum one too.
     is_sound = logits.sum(dim=-1).isfinite().tolist()
     tokens = sample(logits if all(is_sound) else logits.nan_to_num(), draws).tolist()
-    return [
-        token if sound else RequestFault("the model gave logits that are no numbers (NaN or infinite)")
-        for token, sound in zip(tokens, is_sound, strict=True)
-    ]
+    return [token if sound else RequestFault(NOT_NUMBERS) for token, sound in zip(tokens, is_sound, strict=True)]
 
 
 def _num_blocks(layout: KVLayout, config: EngineConfig, needs: Needs, device: torch.device) -> int:

@@ -14,6 +14,8 @@ from twostep.engine.model_folder import ModelFolder
 from twostep.engine.models.causal_lm import CausalLM
 from twostep.engine.models.registry import build_model
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""What weights and KV may be stored as, by the names of the configuration."""
 OnBytes = Callable[[int], None]
 FLOAT_BYTES = 4
 LOGITS_COPIES = 3

@@ -15,10 +15,11 @@ from twostep.core.kv_layout import KVLayout
 from twostep.core.request import Request, SamplingParams, StopRules
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine, StepResult
-from twostep.engine.gpu.build import DTYPES, Told, fit_runner
+from twostep.engine.gpu.build import Identity, fit_runner
 from twostep.engine.gpu.decoder import Layer, covered
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.models.registry import build_model
+from twostep.engine.weights import DTYPES
 
 ATTEMPT = Attempt(1)
 SCALE = 0.02
@@ -50,7 +51,7 @@ class OneModel:
             token_budget=max(sizes.prompts),
         )
         available = stage.device.free_bytes()
-        self.runner = fit_runner(self.model, self._config, stage.device, available, self._told)
+        self.runner = fit_runner(self.model, self._config, stage.device, available, self._identify)
         fill_randomly(self.runner.kv.words.view(DTYPES[dtype]), stage)
         stage.device.finish()
         self.engine = Engine(self.runner, self._config, clock=time.perf_counter)
@@ -172,7 +173,7 @@ class OneModel:
         sampling = SamplingParams(seed=self._num_asked, temperature=temperature, top_p=0.95)
         return Request(RequestId(f"r{self._num_asked}"), tuple(drawn), sampling, StopRules(max_tokens))
 
-    def _told(self, num_blocks: int) -> Told:
+    def _identify(self, num_blocks: int) -> Identity:
         facts, layout = self.model.facts, _layout(self.model, self._config.dtype)
         geometry = Geometry(
             block_tokens=BLOCK_TOKENS,
@@ -181,7 +182,7 @@ class OneModel:
             first_head=0,
             end_head=facts.num_kv_heads,
         )
-        return Told(_fingerprint(self.model, layout.layout_id, self._config.dtype), geometry)
+        return Identity(_fingerprint(self.model, layout.layout_id, self._config.dtype), geometry)
 
 
 def random_decoder(config: Config, place: torch.device, dtype: str = "bfloat16") -> Decoder:

@@ -28,9 +28,8 @@ from twostep.engine.model_folder import open_model_folder
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.progress import Tell, WeightsProgress, tell_nobody
 from twostep.engine.torch_kv_cache import TorchKVCache
-from twostep.engine.weights import empty_model, load_weights, weight_bytes
+from twostep.engine.weights import DTYPES, empty_model, load_weights, weight_bytes
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 GRAPH_BYTES = 16 << 20
 """What the driver keeps for one captured step of some hundred kernels, generously; what they really take is measured."""
 KERNELS_VERSION = 1
@@ -41,8 +40,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a model tells of itself to others, once it is known how many blocks it has."""
+class Identity:
+    """What a model is to other nodes, once it is known how many blocks it has."""
 
     fingerprint: Fingerprint
     geometry: Geometry
@@ -66,15 +65,15 @@ def build_gpu_runner(
     with _fitting("the weights"):
         load_weights(model, opened, dtype, device.place, WeightsProgress(weights, tell).advance)
 
-    def told(num_blocks: int) -> Told:
+    def identify(num_blocks: int) -> Identity:
         tell("hashing the weights")
         numerics = f"triton v{KERNELS_VERSION} torch {torch.__version__.partition('+')[0]} {device.name}"
-        return Told(
+        return Identity(
             fingerprint_of(opened, decoder.facts, layout_of(decoder, config), numerics),
             geometry_of(config, decoder.facts, num_blocks),
         )
 
-    return fit_runner(decoder, config, device, available, told, landing_bytes=landing_bytes, tell=tell)
+    return fit_runner(decoder, config, device, available, identify, landing_bytes=landing_bytes, tell=tell)
 
 
 def why_uncovered(folder: Path) -> str:
@@ -87,7 +86,7 @@ def fit_runner(
     config: EngineConfig,
     device: Device,
     available: int,
-    told: Callable[[int], Told],
+    identify: Callable[[int], Identity],
     *,
     landing_bytes: int = 0,
     tell: Tell = tell_nobody,
@@ -103,7 +102,7 @@ def fit_runner(
         needs = _measured_needs(model, config, layout, device, landing_bytes, sizes)
     ledger = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
     num_blocks = ledger.kv // layout.block_bytes
-    identity = told(num_blocks)
+    identity = identify(num_blocks)
     with _fitting("the KV cache"):
         kv = TorchKVCache(layout, num_blocks, device.place)
         kv.try_kernels()

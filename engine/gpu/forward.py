@@ -50,7 +50,7 @@ class GpuForward:
         self._sampling = device.kernels.sample_scratch(max_batch, model.facts.vocab_size, device.place)
 
     def run(self, inputs: StepInputs, drawn: Tensor, written: Written = ignore_layers) -> None:
-        """Write the KV of all rows and the drawn tokens into `drawn` [draw]: -1 where logits are no numbers.
+        """Write the KV of all rows and the drawn tokens into `drawn` [draw]: -1 where logits are not numbers.
 
         `written` is called when the work that writes a group of layers has been launched.
         """

@@ -16,11 +16,11 @@ from twostep.engine.gpu.decode_graphs import DecodeGraphs
 from twostep.engine.gpu.device import Device, Fetched, Mark
 from twostep.engine.gpu.forward import GpuForward
 from twostep.engine.gpu.step_inputs import MixedNumbers, mixed_numbers
-from twostep.engine.runner import Collect, Drawn, OnLayers, Ran
+from twostep.engine.runner import NOT_NUMBERS, Collect, Drawn, OnLayers, Ran
 from twostep.engine.torch_kv_cache import TorchKVCache
 
-NO_NUMBER = -1
-"""What a kernel draws from logits that are no numbers."""
+NOT_A_NUMBER = -1
+"""What a kernel draws from logits that are not numbers."""
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +171,6 @@ class GpuRunner:
 def _drawn(outcome: int | RequestFault | None, tokens: Sequence[int]) -> Drawn:
     if not isinstance(outcome, int):
         return outcome
-    if tokens[outcome] == NO_NUMBER:
-        return RequestFault("the model gave logits that are no numbers (NaN or infinite)")
+    if tokens[outcome] == NOT_A_NUMBER:
+        return RequestFault(NOT_NUMBERS)
     return tokens[outcome]

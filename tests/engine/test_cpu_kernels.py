@@ -24,10 +24,10 @@ from twostep.engine.kernels.reference import (
     silu_and_multiply,
     soft_cap,
 )
+from twostep.engine.weights import DTYPES
 
 pytestmark = pytest.mark.model
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 GENERATOR = torch.Generator().manual_seed(0)
 SOURCE = Path(__file__).parent / "kernel_parts.cpp"
 
