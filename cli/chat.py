@@ -13,8 +13,8 @@ from twostep.core.errors import ServingError
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("chat", help="talk to a running cluster")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the router's address (default: %(default)s)")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer")
-    parser.add_argument("--temperature", type=float, metavar="T", help="0 always takes the likeliest token")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer, in tokens")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0 always takes the most likely token")
     parser.set_defaults(run=run)
 
 

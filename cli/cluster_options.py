@@ -9,7 +9,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Afterwards `arguments.config` is the file and `arguments.overrides` holds every other option as KEY=VALUE, in order."""
     parser.set_defaults(overrides=[])
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with sections engine, prefill, decode, router")
-    _short_for(parser, "--model", "model", "MODEL", "a name of `twostep models` or a Hugging Face folder")
+    _short_for(parser, "--model", "model", "MODEL", "a name from `twostep models list`, or a Hugging Face folder")
     _short_for(parser, "--prefill", "num_prefill", "N", "how many prefill nodes")
     _short_for(parser, "--decode", "num_decode", "N", "how many decode nodes")
     _short_for(parser, "--host", "router.host", "HOST", "where the router listens")

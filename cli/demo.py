@@ -19,7 +19,7 @@ QUESTION = "What is the capital of France?"
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("demo", help="start a cluster, ask it a question, print the bill, stop it")
+    parser = subparsers.add_parser("demo", help="start a cluster, ask it a question, print the answer and its bill, stop")
     add_cluster_options(parser)
     parser.add_argument("--question", default=QUESTION, help="what to ask (default: %(default)s)")
     parser.set_defaults(run=run, overrides=["router.port=0"])

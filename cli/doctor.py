@@ -24,25 +24,23 @@ TIMEOUT_S = 120.0
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("doctor", help="find out what is wrong, and what to do about it")
-    parser.add_argument("--url", help="a router's address: look at its cluster, not at this machine")
+    parser = subparsers.add_parser("doctor", help="find out what is wrong and what to do about it")
+    parser.add_argument("--url", help="check the cluster of this router instead of this machine")
     parser.add_argument(
-        "--ca", type=Path, metavar="FILE", help="authorities, in PEM, that the router's certificate is checked by"
+        "--ca", type=Path, metavar="FILE", help="CA certificates (PEM) to check the router's certificate against"
     )
     parser.add_argument("--insecure", action="store_true", help="do not check the router's certificate")
     parser.add_argument(
-        "--wait", type=float, default=0, metavar="S", help="ask the cluster again for so many seconds until it is well"
+        "--wait", type=float, default=0, metavar="S", help="keep checking the cluster for up to S seconds until it is healthy"
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         default=IN_A_POD if IN_A_POD.exists() else None,
-        help="a program's configuration file, whose model, certificates and transport to look at",
+        help="check the model, certificates and transport of this configuration file",
     )
-    parser.add_argument(
-        "--transport", choices=sorted(WIRES), help="what is to move bytes; by default what the file says, or nixl"
-    )
+    parser.add_argument("--transport", choices=sorted(WIRES), help="the transport to check (default: the file's, or nixl)")
     parser.set_defaults(run=run)
 
 

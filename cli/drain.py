@@ -14,12 +14,12 @@ LOOK_S = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("drain", help="let a node finish what it has and give it no more")
+    parser = subparsers.add_parser("drain", help="take a node out of service: it finishes its requests and gets no more")
     parser.add_argument("node", metavar="NODE", help="the node's gRPC address, host:port")
-    parser.add_argument("--reason", help="why, for whoever asks what is wrong with the node")
+    parser.add_argument("--reason", help="why: shown wherever the node's state is shown")
     parser.add_argument("--undo", action="store_true", help="put the node back into service")
     parser.add_argument(
-        "--timeout", type=float, default=600, metavar="S", help="how long to wait until nothing runs there; 0: not"
+        "--timeout", type=float, default=600, metavar="S", help="how long to wait until nothing runs there; 0 does not wait"
     )
     add_tls_option(parser)
     parser.set_defaults(run=run)

@@ -22,8 +22,8 @@ PARTS = ("queue", "prefill", "transfer", "overhead", "room")
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("explain", help="tell why a request was served as it was, and where its time went")
-    parser.add_argument("request", metavar="REQUEST_ID", help="its x-request-id, or the id of its reply")
+    parser = subparsers.add_parser("explain", help="show why a request was placed where it was, and where its time went")
+    parser.add_argument("request", metavar="REQUEST_ID", help="the request's x-request-id, or the id of its reply")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the router that served it (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.set_defaults(run=run)

@@ -16,9 +16,9 @@ from twostep.cli.tls_option import add_tls_option, security_from
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("ledger", help="list who holds the memory of a node")
+    parser = subparsers.add_parser("ledger", help="list who holds a node's memory")
     parser.add_argument("node", metavar="NODE", help="the node's gRPC address, host:port, as `twostep up` prints it")
-    parser.add_argument("--json", action="store_true", help="print everything, block numbers too, as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print everything, block numbers included, as one JSON object")
     add_tls_option(parser)
     parser.set_defaults(run=run)
 

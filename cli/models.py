@@ -14,12 +14,12 @@ from twostep.cli.model_store.pull import is_current, pull
 
 def add_parser(subparsers: Any) -> None:
     """Add `models` with its own subcommands; `arguments.run` is then the function to call."""
-    parser = subparsers.add_parser("models", help="fetch a model, or list the known ones")
+    parser = subparsers.add_parser("models", help="fetch a model, or list the catalogue")
     parser.set_defaults(run=run)
     actions = parser.add_subparsers(dest="action", required=True)
     pull_parser = actions.add_parser("pull", help="download a model and convert it to a Hugging Face folder")
     pull_parser.add_argument("model", help=f"one of: {', '.join(sorted(CATALOGUE))}; or hf:OWNER/NAME[@REVISION]")
-    pull_parser.add_argument("--name", help="what to call a model of the hub, by default as there")
+    pull_parser.add_argument("--name", help="local name of a hub model (default: its name there)")
     actions.add_parser("list", help="list the models of the catalogue")
 
 

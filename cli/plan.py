@@ -20,24 +20,35 @@ OFFLINE = ("prefill_rate", "decode_step", "decode_sequence", "kv_tokens")
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("plan", help="how many nodes there are to be, and why")
+    parser = subparsers.add_parser("plan", help="show how many nodes the autoscaler wants, or how many a load needs")
     parser.add_argument(
         "--url", default="http://127.0.0.1:9091", help="the autoscaler's address (default: %(default)s, as in its pod)"
     )
     parser.add_argument("--explain", action="store_true", help="say why")
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="ask no autoscaler: size pools for this trace (CSV or JSON lines)"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="size the pools for this trace (CSV or JSON lines) instead of asking the autoscaler",
     )
-    parser.add_argument("--times", type=int, default=1, metavar="N", help="with --trace: so many times as many requests")
-    parser.add_argument("--ttft", type=float, default=2.0, metavar="S", help="time to the first token to keep (%(default)s)")
-    parser.add_argument("--tpot", type=float, default=0.05, metavar="S", help="time per output token to keep (%(default)s)")
-    parser.add_argument("--attainment", type=float, default=0.97, metavar="SHARE", help="of requests, in time (%(default)s)")
-    parser.add_argument("--prefill-rate", type=float, metavar="N", help="prompt tokens that a busy node computes in a second")
-    parser.add_argument("--decode-step", type=float, metavar="S", help="a decode step of hardly any sequences")
-    parser.add_argument("--decode-sequence", type=float, metavar="S", help="what each sequence adds to a step")
-    parser.add_argument("--kv-tokens", type=int, metavar="N", help="tokens whose KV a node has room for")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="with --trace: multiply the requests by N")
+    parser.add_argument("--ttft", type=float, default=2.0, metavar="S", help="target for the time to first token (%(default)s)")
     parser.add_argument(
-        "--transfer", type=float, default=0.0, metavar="S", help="what a handoff adds to the TTFT (%(default)s)"
+        "--tpot", type=float, default=0.05, metavar="S", help="target for the time per output token (%(default)s)"
+    )
+    parser.add_argument(
+        "--attainment",
+        type=float,
+        default=0.97,
+        metavar="SHARE",
+        help="share of requests that must meet the targets (%(default)s)",
+    )
+    parser.add_argument("--prefill-rate", type=float, metavar="N", help="prompt tokens per second of a busy prefill node")
+    parser.add_argument("--decode-step", type=float, metavar="S", help="duration of a decode step with few sequences")
+    parser.add_argument("--decode-sequence", type=float, metavar="S", help="what each further sequence adds to it")
+    parser.add_argument("--kv-tokens", type=int, metavar="N", help="tokens of KV that fit on a node")
+    parser.add_argument(
+        "--transfer", type=float, default=0.0, metavar="S", help="what a handoff adds to the time to first token (%(default)s)"
     )
     parser.set_defaults(run=run)
 

@@ -17,7 +17,7 @@ def add_tls_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         default=IN_A_POD if IN_A_POD.exists() else None,
-        help="use the `tls` section of a program's configuration file to call nodes that want certificates",
+        help="call nodes with the certificate from the `tls` section of this configuration file",
     )
 
 

@@ -19,11 +19,13 @@ VIEWER = "https://ui.perfetto.dev"
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("trace", help="write what nodes did lately as a trace for Perfetto")
+    parser = subparsers.add_parser("trace", help="write what nodes did recently as a trace for Perfetto")
     parser.add_argument(
         "nodes", nargs="+", metavar="NODE", help="gRPC addresses of nodes, host:port, as `twostep up` prints them"
     )
-    parser.add_argument("--seconds", type=_positive, metavar="N", help="only the last N seconds; else all that the nodes keep")
+    parser.add_argument(
+        "--seconds", type=_positive, metavar="N", help="only the last N seconds (default: all that the nodes keep)"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("twostep-trace.json"), metavar="FILE", help="where to write it (%(default)s)"
     )
