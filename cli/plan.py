@@ -119,7 +119,7 @@ def _model(arguments: argparse.Namespace) -> NodeModel:
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
         if value is None:
-            raise ConfigError(f"{option}: with --trace it has to be said, as measured on a node")
+            raise ConfigError(f"{option}: required with --trace, as measured on a node")
         if value < 0 or (value == 0 and name != "decode_sequence"):
             raise ConfigError(f"{option}: expected more than 0, found {value:g}")
     step = StepTime(arguments.decode_step, arguments.decode_sequence)

@@ -33,7 +33,7 @@ def node_program(config: DecodeNodeConfig) -> NodeProgram[DecodeNode]:
 def _require_landing_space(config: DecodeNodeConfig, runner: Runner) -> None:
     share, block_bytes = int(config.landing_bytes * config.landing_share), runner.kv.layout.block_bytes
     if share < block_bytes:
-        raise ConfigError(f"landing_bytes * landing_share = {share} holds no block: one takes {block_bytes} bytes")
+        raise ConfigError(f"landing_bytes * landing_share = {share} is less than one block, which takes {block_bytes} bytes")
 
 
 def _require_room(node: DecodeNode) -> None:

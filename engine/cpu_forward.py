@@ -35,7 +35,7 @@ class CpuForward:
         specs = Specs()
         self._model = self._library.create(ctypes.byref(specs.model(model, kv, num_threads=num_threads)))
         if not self._model:
-            raise ConfigError("memory does not suffice for the CPU kernels' workspace")
+            raise ConfigError("there is not enough memory for the CPU kernels' workspace")
         weakref.finalize(self, self._library.free, self._model)
         self._pack(model)
 
@@ -49,7 +49,7 @@ class CpuForward:
             spec = specs.layer(model.layers.pop(0), ropes)
             statuses.append(self._library.add_layer(self._model, ctypes.byref(spec)))
         if any(statuses):
-            raise ConfigError("memory does not suffice to pack the weights for the CPU kernels")
+            raise ConfigError("there is not enough memory to pack the weights for the CPU kernels")
 
     def logits(self, batch: Batch, on_layers: OnLayers) -> Tensor:
         self._begin(batch)
@@ -76,4 +76,4 @@ class CpuForward:
         )
         step = StepSpec(tokens.ctypes.data, chunks, len(chunks), entries.ctypes.data, len(entries))
         if self._library.begin(self._model, ctypes.byref(step)):
-            raise EngineFault(f"memory does not suffice for a step of {len(tokens)} tokens")
+            raise EngineFault(f"there is not enough memory for a step of {len(tokens)} tokens")

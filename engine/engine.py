@@ -152,7 +152,7 @@ class Engine:
             raise InvalidRequest(f"token ids must lie in [0, {vocab_size})", param="prompt")
         limit = self.max_prompt_tokens(growth_tokens)
         if len(tokens) > limit:
-            raise PromptTooLong(f"prompt has {len(tokens)} tokens, this node takes {limit}", param="prompt")
+            raise PromptTooLong(f"prompt has {len(tokens)} tokens, this node takes at most {limit}", param="prompt")
 
     def start(self, request_id: RequestId, *, attempt: Attempt, max_draws: int | None = None, timing: Timing = UNTIMED) -> None:
         """Compute a reserved request here, from its cached prefix on, and draw at most `max_draws` tokens.

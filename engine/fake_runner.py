@@ -163,7 +163,7 @@ def _token_states(chunk: Chunk) -> Digests:
 def _require_feasible(model: FakeModel, config: EngineConfig) -> None:
     if config.max_model_tokens and config.max_model_tokens > model.max_model_tokens:
         raise ConfigError(
-            f"engine.max_model_tokens = {config.max_model_tokens}: this model takes {model.max_model_tokens} tokens"
+            f"engine.max_model_tokens = {config.max_model_tokens}: this model takes at most {model.max_model_tokens} tokens"
         )
 
 

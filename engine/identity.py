@@ -17,7 +17,7 @@ def geometry_of(config: EngineConfig, facts: ModelFacts, num_blocks: int) -> Geo
     """Return the shape of what is served. Raises ConfigError for sequences that the model does not take."""
     wanted = config.max_model_tokens or facts.max_tokens
     if wanted > facts.max_tokens:
-        raise ConfigError(f"engine.max_model_tokens = {wanted}: this model takes {facts.max_tokens} tokens")
+        raise ConfigError(f"engine.max_model_tokens = {wanted}: this model takes at most {facts.max_tokens} tokens")
     return Geometry(
         block_tokens=config.block_tokens,
         max_model_tokens=min(wanted, num_blocks * config.block_tokens),

@@ -62,7 +62,7 @@ def plan_memory(kv_bytes: int | Literal["rest"], block_bytes: int, needs: Needs,
     wanted = int(rest - RESERVE * available) if kv_bytes == REST else kv_bytes
     kv = wanted // block_bytes * block_bytes
     if kv <= 0:
-        raise ConfigError(f"engine.kv_bytes = {kv_bytes} holds no block: one takes {block_bytes} bytes")
+        raise ConfigError(f"engine.kv_bytes = {kv_bytes} is less than one block, which takes {block_bytes} bytes")
     if kv > rest:
         raise ConfigError(
             f"engine.kv_bytes ({_mib(kv)}) does not fit: of {_mib(available)} of memory available, {needs} leave {_mib(rest)}: "

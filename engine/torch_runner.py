@@ -94,7 +94,7 @@ def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFaul
 
 
 def _num_blocks(layout: KVLayout, config: EngineConfig, needs: Needs, device: torch.device) -> int:
-    """Return how many KV blocks there are to be. Raises ConfigError when none, or when memory does not suffice."""
+    """Return how many KV blocks there are to be. Raises ConfigError when none, or when there is not enough memory."""
     available = available_host_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
     ledger = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
     num_blocks = ledger.kv // layout.block_bytes

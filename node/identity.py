@@ -30,6 +30,6 @@ def _own_address() -> str:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as cause:
         raise ConfigError(
-            f"advertise_host: no address is known for {name}: say under which one peers reach this node"
+            f"advertise_host: no address is known for {name}: set it to the address under which peers reach this node"
         ) from cause
     return str(found[0][4][0])

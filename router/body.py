@@ -26,7 +26,7 @@ class BodyReader:
         """
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdigit() and int(announced) > self._max_body_bytes:
-            raise TooLarge(f"the body may have {self._max_body_bytes} bytes, found {announced}")
+            raise TooLarge(f"the body may have at most {self._max_body_bytes} bytes, found {announced}")
         body = bytearray()
         try:
             while await self._read_on(body, receive):
@@ -42,9 +42,11 @@ class BodyReader:
             raise ClientGone("it left while sending")
         piece = message.get("body", b"")
         if len(body) + len(piece) > self._max_body_bytes:
-            raise TooLarge(f"the body may have {self._max_body_bytes} bytes, found more")
+            raise TooLarge(f"the body may have at most {self._max_body_bytes} bytes, found more")
         if self._num_held_bytes + len(piece) > self._max_held_bytes:
-            raise QueueFull(f"the bodies of all requests being read may have {self._max_held_bytes} bytes", retry_after_s=1.0)
+            raise QueueFull(
+                f"the bodies of all requests being read may have at most {self._max_held_bytes} bytes", retry_after_s=1.0
+            )
         body += piece
         self._num_held_bytes += len(piece)
         return bool(message.get("more_body", False))

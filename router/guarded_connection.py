@@ -95,7 +95,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._num_head_bytes += len(data)
         super().data_received(data)
         if self._num_head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._refuse(HeadersTooLarge(f"the headers may have {MAX_HEAD_BYTES} bytes, found more"))
+            self._refuse(HeadersTooLarge(f"the headers may have at most {MAX_HEAD_BYTES} bytes, found more"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

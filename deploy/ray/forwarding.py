@@ -68,7 +68,7 @@ class Forwarding:
         except httpx.InvalidURL as cause:
             raise InvalidRequest(f"the path cannot be passed on: {cause}") from cause
         except httpx.TransportError as cause:
-            raise NodeUnavailable(f"the router behind this door does not answer: {cause or type(cause).__name__}") from cause
+            raise NodeUnavailable(f"the router does not answer: {cause or type(cause).__name__}") from cause
 
     async def _request(self, scope: Scope, receive: Receive) -> httpx.Request:
         path = scope["path"].removeprefix(scope.get("root_path", ""))

@@ -93,7 +93,7 @@ def fit_runner(
 ) -> GpuRunner:
     """Return a runner for a loaded model; `available` bytes of the device were free before that was loaded.
 
-    Raises ConfigError when memory does not suffice.
+    Raises ConfigError when there is not enough memory.
     """
     layout = layout_of(model, config)
     sizes = graph_sizes(config.max_batch if config.max_graph_batch is None else min(config.max_graph_batch, config.max_batch))
@@ -141,7 +141,7 @@ def _fitting(what: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as cause:
         raise ConfigError(
-            f"the device's memory does not suffice for {what}: lower engine.kv_bytes, engine.token_budget, engine.max_batch or "
+            f"the device has too little memory for {what}: lower engine.kv_bytes, engine.token_budget, engine.max_batch or "
             "engine.max_graph_batch, or take a smaller model"
         ) from cause
 

@@ -118,7 +118,7 @@ class GpuRunner:
         return mixed_numbers(chunks, rows, self.kv.layout.block_tokens, self._forward.rows.spare)
 
     def _compute(self, chunks: Sequence[Chunk], numbers: MixedNumbers) -> _Part | None:
-        """Launch chunks of any shape; returns None, when memory does not suffice. They can be launched again then."""
+        """Launch chunks of any shape; returns None, when there is not enough memory. They can be launched again then."""
         groups: list[tuple[range, Mark]] = []
         places = count()
         outcomes: list[int | RequestFault | None] = [next(places) if chunk.draw else None for chunk in chunks]

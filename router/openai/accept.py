@@ -30,7 +30,7 @@ def require_model(asked: str | None, served: Sequence[str]) -> None:
 def require_tokens(tokens: Sequence[int], vocab_size: int, field: str) -> None:
     """Raise InvalidRequest unless the model has all of `tokens`, which stand in `field`."""
     if tokens and (highest := max(tokens)) >= vocab_size:
-        raise InvalidRequest(f"{field}: the model has {vocab_size} tokens, found {highest}", param=field)
+        raise InvalidRequest(f"{field}: token ids must be below {vocab_size}, found {highest}", param=field)
 
 
 def accept(
@@ -91,8 +91,8 @@ def _max_tokens(fields: GenerationFields, num_prompt: int, limits: ModelLimits, 
         return min(room, fields.default_max_tokens or room)
     if asked > room:
         raise InvalidRequest(
-            f"{field}: prompt and answer together may have {limits.max_model_tokens} tokens; the prompt has {num_prompt}, "
-            f"so {field} can be {room} at most, found {asked}",
+            f"{field}: prompt and answer together may have at most {limits.max_model_tokens} tokens; "
+            f"the prompt has {num_prompt}, so {field} can be {room} at most, found {asked}",
             param=field,
         )
     return asked

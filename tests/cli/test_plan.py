@@ -71,7 +71,7 @@ def test_where_no_fleet_is_enough_it_says_so(trace: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (RATES[1:], "--prefill-rate: with --trace it has to be said, as measured on a node"),
+        (RATES[1:], "--prefill-rate: required with --trace, as measured on a node"),
         ((*RATES, "--ttft=0"), "--ttft: expected more than 0, found 0"),
         ((*RATES, "--attainment=1"), "--attainment: expected a share between 0 and 1, found 1"),
         ((*RATES, "--kv-tokens=0"), "--kv-tokens: expected more than 0, found 0"),

@@ -53,13 +53,13 @@ def test_a_prompt_that_never_fits_is_refused_with_limit_and_value() -> None:
     engine = build_engine(num_blocks=2)
     assert engine.max_prompt_tokens(growth_tokens=1) == 63
     engine.reserve(ask("fits", [1] * 63), growth_tokens=1)
-    with pytest.raises(PromptTooLong, match="prompt has 64 tokens, this node takes 63"):
+    with pytest.raises(PromptTooLong, match="prompt has 64 tokens, this node takes at most 63"):
         engine.reserve(ask("never", [1] * 64), growth_tokens=1)
 
 
 def test_the_models_own_limit_leaves_room_for_one_token() -> None:
     engine = build_engine(max_model_tokens=40)
-    with pytest.raises(PromptTooLong, match="prompt has 40 tokens, this node takes 39"):
+    with pytest.raises(PromptTooLong, match="prompt has 40 tokens, this node takes at most 39"):
         engine.reserve(ask("a", [1] * 40), growth_tokens=0)
 
 

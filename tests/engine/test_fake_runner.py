@@ -180,10 +180,10 @@ def test_what_changes_the_answers_changes_the_fingerprint_and_speed_does_not() -
 
 
 def test_memory_for_less_than_one_block_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match=r"engine\.kv_bytes = 1000 holds no block: one takes 3072 bytes"):
+    with pytest.raises(ConfigError, match=r"engine\.kv_bytes = 1000 is less than one block, which takes 3072 bytes"):
         FakeRunner(MODEL, EngineConfig(kv_bytes=1000))
 
 
 def test_more_tokens_than_the_model_takes_are_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match=r"engine\.max_model_tokens = 9000: this model takes 8192 tokens"):
+    with pytest.raises(ConfigError, match=r"engine\.max_model_tokens = 9000: this model takes at most 8192 tokens"):
         build(max_model_tokens=9000)

@@ -166,7 +166,7 @@ def test_a_window_that_no_sequence_outgrows_is_none(tmp_path: Path) -> None:
 def test_longrope_takes_no_more_tokens_than_its_short_factors_are_for(tmp_path: Path) -> None:
     folder = write_tiny(tmp_path / "m", "phi3, partial longrope")
     assert TorchRunner(folder, config_of()).geometry.max_model_tokens == 640
-    with pytest.raises(ConfigError, match="max_model_tokens = 641: this model takes 640 tokens"):
+    with pytest.raises(ConfigError, match="max_model_tokens = 641: this model takes at most 640 tokens"):
         TorchRunner(folder, config_of(max_model_tokens=641))
 
 

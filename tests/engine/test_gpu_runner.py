@@ -242,5 +242,5 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(folder: Path) ->
 
 
 def test_a_device_without_memory_for_a_step_is_a_mistake_in_the_configuration(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="memory does not suffice for a step: lower"):
+    with pytest.raises(ConfigError, match="too little memory for a step: lower"):
         gpu_runner(folder, Forgetful(most=0))

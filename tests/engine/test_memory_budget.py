@@ -92,5 +92,5 @@ def test_a_model_that_leaves_no_room_is_refused_with_what_could_be_changed(kv_by
 
 @pytest.mark.parametrize(("kv_bytes", "available_mib"), [(MIB - 1, 100), ("rest", 21)])
 def test_a_cache_of_no_block_is_refused(kv_bytes: Any, available_mib: int) -> None:
-    with pytest.raises(ConfigError, match=f"engine.kv_bytes = {kv_bytes} holds no block: one takes {MIB} bytes"):
+    with pytest.raises(ConfigError, match=f"engine.kv_bytes = {kv_bytes} is less than one block, which takes {MIB} bytes"):
         plan_memory(kv_bytes, MIB, NEEDS, available=available_mib * MIB)

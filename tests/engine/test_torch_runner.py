@@ -150,9 +150,9 @@ def test_the_pool_bounds_the_longest_sequence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kv_bytes": 100}, "engine.kv_bytes = 100 holds no block: one takes 12288 bytes"),
+        ({"kv_bytes": 100}, "engine.kv_bytes = 100 is less than one block, which takes 12288 bytes"),
         ({"kv_bytes": 1 << 60}, r"engine.kv_bytes \(1099511627775 MiB\) does not fit: .* lower it to"),
-        ({"max_model_tokens": 2000}, "engine.max_model_tokens = 2000: this model takes 1024 tokens"),
+        ({"max_model_tokens": 2000}, "engine.max_model_tokens = 2000: this model takes at most 1024 tokens"),
     ],
 )
 def test_a_runner_that_cannot_be_as_told_says_why(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:

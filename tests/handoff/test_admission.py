@@ -58,7 +58,7 @@ async def test_of_two_requests_that_need_most_of_the_pool_one_waits_and_what_nee
         waiting = pair.router.reserve(second)
         assert (await queued(waiting)).position == 0
         async with asyncio.timeout(PATIENCE_S):
-            with pytest.raises(PromptTooLong, match=r"352 tokens, this node takes 288"):
+            with pytest.raises(PromptTooLong, match=r"352 tokens, this node takes at most 288"):
                 await pair.router.grant(request("never", 352))
         await finish(pair, first, granted)
         await finish(pair, second, await pair.router.grant_from(waiting))

@@ -108,7 +108,7 @@ async def test_a_node_that_cannot_start_says_why_in_one_line() -> None:
             ("decode", "transport=local"): "nodes of one process only",
             ("prefill", "engine.kv_bytes=100000000000000"): "engine.kv_bytes (95367431 MiB) does not fit",
             ("decode", "landing_bytes=100000000000000"): "landing pool 95367431 MiB leave no room for a KV cache",
-            ("decode", "landing_bytes=10000"): "landing_bytes * landing_share = 5000 holds no block",
+            ("decode", "landing_bytes=10000"): "landing_bytes * landing_share = 5000 is less than one block",
             ("decode", "lookahead_tokens=100000000"): "with lookahead_tokens no prompt fits",
             ("decode", "address_file=/nowhere/d.json"): "address_file: /nowhere/d.json cannot be written",
         }

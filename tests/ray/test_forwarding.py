@@ -111,7 +111,7 @@ async def test_a_router_that_is_not_there_is_a_typed_error() -> None:
     error = json.loads(client.body)["error"]
     assert (error["code"], error["message"]) == (
         "node_unavailable",
-        "the router behind this door does not answer: All connection attempts failed",
+        "the router does not answer: All connection attempts failed",
     )
 
 

@@ -61,7 +61,7 @@ def test_a_prompt_that_can_never_fit_is_refused() -> None:
 def test_an_answer_that_can_never_fit_is_refused() -> None:
     assert accepted(10, max_tokens=90).stop.max_tokens == 90
     with pytest.raises(
-        InvalidRequest, match="together may have 100 tokens; the prompt has 10, so max_tokens can be 90"
+        InvalidRequest, match="together may have at most 100 tokens; the prompt has 10, so max_tokens can be 90"
     ) as raised:
         accepted(10, max_tokens=91)
     assert raised.value.param == "max_tokens"
@@ -73,7 +73,7 @@ def test_an_empty_prompt_is_refused() -> None:
 
 
 def test_a_stop_token_that_the_model_does_not_have_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="stop_token_ids: the model has 1000 tokens, found 1000"):
+    with pytest.raises(InvalidRequest, match="stop_token_ids: token ids must be below 1000, found 1000"):
         accepted(stop_token_ids=[5, 1000])
 
 

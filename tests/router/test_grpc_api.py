@@ -138,7 +138,7 @@ INVALID = [
     (pb.GenerateRequest(), "input: expected one of text, tokens, chat, found none", "input"),
     (pb.GenerateRequest(text=""), "text: the prompt is empty", "text"),
     (pb.GenerateRequest(tokens=pb.TokenIds()), "tokens: the prompt is empty", "tokens"),
-    (pb.GenerateRequest(tokens=pb.TokenIds(ids=[1000])), "tokens: the model has 1000 tokens, found 1000", "tokens"),
+    (pb.GenerateRequest(tokens=pb.TokenIds(ids=[1000])), "tokens: token ids must be below 1000, found 1000", "tokens"),
     (pb.GenerateRequest(chat=pb.Chat()), "messages: List should have at least 1 item", "messages"),
     (pb.GenerateRequest(chat=pb.Chat(messages=[pb.ChatMessage(role="king")])), "messages[0].role", "messages[0].role"),
     (pb.GenerateRequest(text="x" * 401), "text: the prompt has 401 tokens, at most 400 fit", "text"),
@@ -151,7 +151,11 @@ INVALID = [
     (pb.GenerateRequest(text="a", stop=pb.StopRules(max_tokens=0)), "max_tokens: Input should be greater", "max_tokens"),
     (pb.GenerateRequest(text="a", stop=pb.StopRules(max_tokens=600)), "max_tokens can be 511 at most", "max_tokens"),
     (pb.GenerateRequest(text="a", stop=pb.StopRules(strings=[""])), "stop[0]: String should have at least 1", "stop[0]"),
-    (pb.GenerateRequest(text="a", stop=pb.StopRules(token_ids=[1000])), "stop_token_ids: the model has 1000", "stop_token_ids"),
+    (
+        pb.GenerateRequest(text="a", stop=pb.StopRules(token_ids=[1000])),
+        "stop_token_ids: token ids must be below 1000",
+        "stop_token_ids",
+    ),
 ]
 
 
@@ -281,7 +285,7 @@ async def test_models_and_tokens_can_be_asked_for(tmp_path: Path) -> None:
         of_chat = await stub.Tokenize(pb.TokenizeRequest(chat=HI))
         assert bytes(of_chat.token_ids) == b"user: hi\nassistant:"
         assert (await stub.Detokenize(pb.DetokenizeRequest(token_ids=[104, 105]))).text == "hi"
-        with pytest.raises(grpc.aio.AioRpcError, match="the model has 1000 tokens, found 1000"):
+        with pytest.raises(grpc.aio.AioRpcError, match="token ids must be below 1000, found 1000"):
             await stub.Detokenize(pb.DetokenizeRequest(token_ids=[1000]))
         with pytest.raises(grpc.aio.AioRpcError, match="expected one of text, chat, found none"):
             await stub.Tokenize(pb.TokenizeRequest())

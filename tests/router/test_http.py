@@ -36,7 +36,7 @@ BAD_BODIES: list[tuple[bytes, int, str, str | None]] = [
         "the prompt has 517 tokens, at most 400 fit",
         "messages",
     ),
-    (json.dumps(chat_body(stop_token_ids=[1000])).encode(), 400, "the model has 1000 tokens, found 1000", "stop_token_ids"),
+    (json.dumps(chat_body(stop_token_ids=[1000])).encode(), 400, "token ids must be below 1000, found 1000", "stop_token_ids"),
 ]
 
 
@@ -100,7 +100,7 @@ async def test_a_chunked_body_over_the_limit_is_refused(tmp_path: Path) -> None:
 
         reply = await running.http.post(PATH, content=chunks())
         assert reply.status_code == 413
-        assert reply.json()["error"]["message"] == "the body may have 1000 bytes, found more"
+        assert reply.json()["error"]["message"] == "the body may have at most 1000 bytes, found more"
 
 
 async def test_a_client_that_leaves_while_sending_does_no_harm(tmp_path: Path) -> None:

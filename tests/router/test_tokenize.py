@@ -67,7 +67,7 @@ async def test_special_tokens_are_words_of_their_own(tmp_path: Path) -> None:
         ("/detokenize", {}, "tokens: Field required", "tokens"),
         ("/detokenize", {"tokens": ["a"]}, "tokens[0]: Input should be a valid integer, found 'a'", "tokens[0]"),
         ("/detokenize", {"tokens": [-1]}, "tokens[0]: Input should be greater than or equal to 0", "tokens[0]"),
-        ("/detokenize", {"tokens": [1000]}, "tokens: the model has 1000 tokens, found 1000", "tokens"),
+        ("/detokenize", {"tokens": [1000]}, "tokens: token ids must be below 1000, found 1000", "tokens"),
     ],
 )
 async def test_a_bad_request_is_refused(
