@@ -63,20 +63,12 @@ class Unauthorized(ServingError):
     code, http_status, grpc_status = "unauthorized", 401, "UNAUTHENTICATED"
 
 
-class Forbidden(ServingError):
-    code, http_status, grpc_status = "forbidden", 403, "PERMISSION_DENIED"
-
-
 class Overloaded(ServingError):
     code, http_status, grpc_status, retry_elsewhere = "overloaded", 503, "RESOURCE_EXHAUSTED", True
 
 
 class QueueFull(Overloaded):
     code, http_status = "queue_full", 429
-
-
-class QuotaExceeded(Overloaded):
-    code, http_status, retry_elsewhere = "quota_exceeded", 429, False
 
 
 class NoReadyNode(Overloaded):

@@ -17,7 +17,6 @@ class BillMeter:
     """When the engine took over: attached, or started alone."""
     stepped_at: float | None = None
     """When the first token after that came."""
-    cancelled_at: float | None = None
     num_steps: int = 0
     cached_tokens: int = 0
     computed_prompt_tokens: int = 0

@@ -31,10 +31,6 @@ class StepCost:
         return left_s / self.prefill_token_s if self.prefill_token_s else math.inf
 
 
-FREE = StepCost(0.0, 0.0, 0.0)
-"""Before anything was measured."""
-
-
 @dataclass(frozen=True, slots=True)
 class StepBounds:
     """`token_budget` is the most that a step computes, decodes included, but for `min_prefill_tokens` of waiting prompts."""

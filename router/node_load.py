@@ -22,9 +22,6 @@ class Work:
     blocks: int = 0
 
 
-NO_WORK = Work()
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """What was known to be at the node when it was asked how it is."""

@@ -18,7 +18,6 @@ from twostep.autoscaler.simulation.trace import TraceRequest
 SLOT_S = 15.0
 STEPS = (0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0)
 """What is tried: so many times the mean of each slot and its neighbours."""
-PLENTY = NodeCount(400, 400)
 
 
 @dataclass(frozen=True, slots=True)

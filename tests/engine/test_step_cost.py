@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from twostep.engine.step_cost import FREE, StepBounds, StepCost, StepMeter, prefill_budget
+from twostep.engine.step_cost import StepBounds, StepCost, StepMeter, prefill_budget
 
 BOUNDS = StepBounds(token_budget=512, min_prefill_tokens=32)
+FREE = StepCost(0.0, 0.0, 0.0)
 COST = StepCost(base_s=0.005, decode_row_s=0.0005, prefill_token_s=0.00025)
 
 
