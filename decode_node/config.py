@@ -15,16 +15,16 @@ class DecodeNodeConfig(NodeConfig):
     """Everything a decode node can be told."""
 
     landing_bytes: Annotated[int, Field(gt=0)] = 128 << 20
-    """Memory that prefill nodes write into; about a tenth of the KV cache does."""
+    """Memory that prefill nodes write into; about a tenth of the KV cache is enough."""
     landing_share: Share = 0.5
-    """The most of it that one request gets; a longer prompt passes through that as through a ring."""
+    """The largest share of it that one request gets; a longer prompt uses its share as a ring."""
     unattached_share: Share = 0.8
-    """The most of the KV cache that requests hold whose KV is not there yet."""
+    """The largest share of the KV cache that requests hold whose KV has not arrived yet."""
     pair_bytes: Annotated[int, Field(gt=0)] | None = None
-    """The most landing space that the handoffs of one prefill node hold together; unset: three quarters of it."""
+    """The most landing space that all handoffs from one prefill node hold together; unset: three quarters of it."""
     lookahead_tokens: Annotated[int, Field(ge=0)] = 0
-    """Room for output that is reserved with the prompt, beside one block for decode."""
+    """Room for output that is reserved together with the prompt, beside one block to decode into."""
     pause_unread_tokens: Annotated[int, Field(gt=0)] = 256
-    """A request of which its router leaves this many tokens unread is paused, its KV kept, until they are read."""
+    """A request is paused, its KV kept, when its router leaves this many of its tokens unread, until they are read."""
     max_unread_tokens: Annotated[int, Field(gt=0)] = 1 << 20
-    """A router that leaves this many tokens unread gets no more requests in."""
+    """A router that leaves this many tokens unread may send no more requests."""

@@ -19,7 +19,7 @@ class Timers:
     """How long a node waits for others, in seconds. Time is for liveness; no memory is reused because of it alone."""
 
     lease_s: Seconds = 10.0
-    """A router that was silent for this long has abandoned its requests; routers may ask for another value."""
+    """A router that has been silent for this long has abandoned its requests; a router may ask for another value."""
     progress_s: Seconds = 30.0
     """A handoff whose other side shows no progress for this long has failed."""
     retry_s: Seconds = 3.0
@@ -33,19 +33,19 @@ class Timers:
     landing_cooldown_s: Seconds = 60.0
     """How long landing space rests when nobody can prove that all writes to it are done."""
     pause_s: Seconds = 60.0
-    """A request whose tokens nobody takes for this long is ended."""
+    """A request that has been paused for this long, because nobody takes its tokens, is ended."""
     stall_s: Seconds = 60.0
     """A node whose engine has work but finishes no step for this long is not ready."""
     stuck_s: Seconds = 30.0
-    """A node whose event loop does not turn for this long says that it should be started anew."""
+    """A node whose event loop does not turn for this long reports, at /health, that it should be restarted."""
     drain_s: Seconds = 120.0
-    """How long a node that was told to stop lets running requests finish."""
+    """How long a node that was told to stop lets its requests finish."""
     audit_s: Seconds = 10.0
-    """How often a node that has nothing to do recomputes its accounts."""
+    """How often an idle node recomputes its accounts of blocks and landing space."""
     bypass_s: Seconds = 5.0
-    """How long a request for which there is no room yet lets later ones, for which there is, pass."""
+    """How long a request without room lets later ones pass for which there is room."""
     tick_s: Seconds = 0.25
-    """How often timers are looked at that may be late by as much; what bounds a request's time is looked at when it is due."""
+    """How often timers that may be this late are checked; deadlines of requests are checked when they are due."""
 
     @property
     def tell_s(self) -> float:
@@ -76,25 +76,25 @@ class NodeConfig:
     metrics_port: Port = 0
     """The port of the page for probes and Prometheus (/health, /ready, /metrics); 0 takes any free one."""
     tls: TlsConfig | None = None
-    """Certificates with which routers and nodes prove that they belong together; without, anybody may call this node."""
+    """Certificates with which routers and nodes prove that they belong together; without them, anybody may call this node."""
     advertise_host: str = ""
-    """The host under which peers reach this node; by default `host`, or this machine's address when that is a wildcard."""
+    """The name or address at which peers reach this node; by default `host`, or this machine's address if it is a wildcard."""
     address_file: Path | None = None
     """Where to write the bound addresses as JSON once the node listens."""
     node_id: str = ""
-    """A name no other node has; by default the environment's POD_UID, else made of host name, process id and chance."""
+    """A name that no other node has; by default the environment's POD_UID, else host name, process id and a random part."""
     tracing: TracingConfig | None = None
-    """Where spans are sent of requests whose router says that they are traced."""
+    """Where to send the spans of requests that their router traces."""
     transport: Literal["nixl", "ucx", "local"] = "nixl"
     """What carries KV between nodes, the same on all of them; `ucx` is for clusters without NIXL, `local` for one process."""
     allow_host_staged: bool = True
-    """Whether a GPU's KV may go through host memory where the transport cannot reach the GPU's. Where it may not, such a node
-    is never ready: GPUDirect was meant, and is not there."""
+    """Whether a GPU's KV may go through host memory when the transport cannot reach the GPU's memory. If not, such a node is
+    never ready, as GPUDirect is missing."""
     max_queued: Count = 256
-    """Requests that may wait for memory; one more is refused."""
+    """Most requests that wait for memory; one more is refused."""
     max_bypasses: Annotated[int, Field(ge=0)] = 16
-    """How many later requests may pass one for which there is no room yet; 0 keeps strict order."""
+    """How many later requests may pass one that has no room yet; 0 keeps strict order."""
     max_peers: Count = 1024
-    """Peers that are remembered; one more is not met."""
+    """Most peers that a node knows; one more is turned away."""
     engine: EngineConfig = EngineConfig()
     timers: Timers = Timers()

@@ -51,23 +51,23 @@ class RouterConfig:
     address_file: Path | None = None
     """Where to write `{"http": "host:port", "grpc": "host:port"}` as soon as the router listens."""
     lease_s: Seconds = 6.0
-    """A node frees this router's requests after so long a silence. A heartbeat goes out every third of it."""
+    """A node frees this router's requests when it has heard nothing for this long. Heartbeats go out every third of it."""
     node_lost_s: Seconds = 2.0
-    """A decode node whose token stream cannot be opened again for so long is given up."""
+    """A decode node whose token stream cannot be reopened for this long is given up."""
     hedge_after_s: Seconds = 1.0
-    """When a decode node says nothing to a reservation for so long, another one is asked as well; the first to grant it gets
-    the request. Taken from the same budget as new attempts."""
+    """When a decode node has not answered a reservation for this long, another one is asked as well, and the first to grant it
+    gets the request. This counts towards the budget of new attempts."""
     request_timeout_s: Seconds = 600.0
     """Absolute deadline of a request, from its arrival to its last token."""
     client_send_s: Seconds = 30.0
-    """A client that has not sent its whole request after so long is answered with 408 and disconnected."""
+    """A client that has not sent its whole request after this long is answered with 408 and disconnected."""
     client_stall_s: Seconds = 30.0
-    """A client that takes nothing for so long is disconnected."""
+    """A client that reads nothing for this long is disconnected."""
     client_idle_s: Seconds = 75.0
-    """A connection on which nothing is asked for so long is closed. Clients and proxies should keep theirs for less: a
-    request that meets the closing is lost."""
+    """A connection without a request for this long is closed. Clients and proxies should close theirs earlier: a request that
+    arrives as it closes is lost."""
     keep_alive_s: Seconds = 15.0
-    """A streamed reply that has nothing to say for so long says so, in a comment, lest a proxy ends it."""
+    """After this long without a token, a stream sends a comment, so that no proxy ends it."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose web pages may read the replies, such as `https://chat.example.org`; `*` for all of them."""
     drain_s: Seconds = 30.0
@@ -80,22 +80,22 @@ class RouterConfig:
     max_attempts: Count = 5
     """How many times one request may be placed, the first included."""
     retry_share: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """New attempts that requests may have together, as a share of all requests; losing a node counts for nothing."""
+    """Budget of new attempts, as a share of all requests; those after the loss of a node are not counted."""
     retry_reserve: Count = 64
-    """New attempts that are possible at once, and every minute, whatever that share is."""
+    """New attempts that are always possible at once, and again every minute, whatever that share is."""
     max_in_flight: Count = 1024
     """Requests served at once; one more is refused with 429."""
     ahead_s: Seconds = 4.0
-    """Seconds of prompt work, by measured rates, that are sent ahead to each node; more waits in the router."""
+    """Most seconds of prompt work, by measured rates, that are sent ahead to each node; the rest waits in the router."""
     queue_s: Seconds = 30.0
     """A request that would wait longer than this is refused with 429 and told when there will be room."""
     prefix_index_bytes: Count = 256 << 20
-    """Memory for what the router knows of the nodes' prefix caches, about; beyond that it forgets what it has known longest."""
+    """About how much memory the index of the nodes' prefix caches takes; when it is full, the oldest entries are forgotten."""
     prefix_memory_s: Seconds = 300.0
-    """For how long a prompt is taken to lie in the cache of a node that does not tell what its cache holds."""
+    """How long a prompt is assumed to be in the cache of a node that does not report what its cache holds."""
     spread_s: Seconds = 2.0
-    """A node on which so much more is ahead than on others, in seconds, is no longer preferred for the prefix it holds: they
-    compute it too. A request that wants its first token earlier counts by that."""
+    """A node that has this much more work ahead than others, in seconds, is no longer preferred for the prefix it holds, so
+    that others compute it too. For a request with a wish for its first token, that wish counts if it is shorter."""
     max_body_bytes: Count = 4 << 20
     """Largest request body; a larger one is refused with 413."""
     max_held_body_bytes: Count = 256 << 20
