@@ -7,7 +7,7 @@ from ray import serve
 from twostep.deploy.ray.agreement import kill_after_s, leave_s
 from twostep.deploy.ray.config import ROLES, AppConfig, Name, check_args
 from twostep.deploy.ray.node_replica import NodeReplica
-from twostep.deploy.ray.plan import has_door_of_its_own, plan_node, plan_router
+from twostep.deploy.ray.plan import has_own_port, plan_node, plan_router
 from twostep.deploy.ray.router_replica import RouterReplica
 
 HEALTH_PERIOD_S = 2.0
@@ -26,7 +26,7 @@ def build(args: dict[str, Any]) -> serve.Application:
         # A router computes little: by default Ray counts nothing for it.
         "ray_actor_options": {"num_cpus": 0},
         "max_ongoing_requests": config.router.max_in_flight + MARGIN,
-        **({"max_replicas_per_node": 1} if has_door_of_its_own(args) else {"max_surge_percent": 100}),
+        **({"max_replicas_per_node": 1} if has_own_port(args) else {"max_surge_percent": 100}),
     }
     return serve.deployment(serve.ingress()(RouterReplica), **options).bind(plan_router(config, args), *pools)
 

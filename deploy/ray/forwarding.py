@@ -1,4 +1,4 @@
-"""Passes every request that Serve's proxy brings on to a router's own HTTP door, and the reply back piece by piece."""
+"""Passes every request that Serve's proxy brings on to a router's own HTTP port, and the reply back piece by piece."""
 
 from collections.abc import AsyncIterator, Iterable
 from urllib.parse import quote

@@ -44,14 +44,14 @@ def plan_node(role: Role, config: AppConfig, values: Values) -> NodePlan:
 
 
 def plan_router(config: AppConfig, values: Values) -> RouterPlan:
-    """The router's own doors take any port, and are open to this machine alone, unless they are given."""
+    """The router's own ports are any free ones, open to this machine alone, unless they are given."""
     told = {"model": config.model, "port": ANY_PORT, "node_wait_s": NODE_WAIT_S, **values.get("router", {})}
     reply_s = config.router.request_timeout_s + config.router.keep_alive_s
     times_s = time_to_stop_s(config, "router"), time_to_drain_s(config, "router")
     return RouterPlan(told, config.discovery_s, reply_s, *times_s)
 
 
-def has_door_of_its_own(values: Values) -> bool:
+def has_own_port(values: Values) -> bool:
     """Return whether the router's own ports are given: then a machine has room for one router."""
     router = values.get("router", {})
     return bool(router.get("port") or router.get("grpc_port"))

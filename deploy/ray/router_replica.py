@@ -61,7 +61,7 @@ class RouterReplica:
             raise NodeUnavailable(f"the router does not answer: {cause}") from cause
 
     async def __del__(self) -> None:
-        """Called by Serve once the requests that came through it have ended: let the router's own doors drain."""
+        """Called by Serve once the requests that came through it have ended: let the router's own ports drain."""
         await self._program.stop(within_s=self._plan.drain_s)
         self._keeping.cancel()
         await self._forwarding.close()

@@ -5,7 +5,7 @@ import pytest
 from twostep.core.errors import ConfigError
 from twostep.deploy.ray.agreement import POLICY, Terms, kill_after_s, require_agreement, time_to_stop_s
 from twostep.deploy.ray.config import AppConfig, TargetsConfig, Values, check_args
-from twostep.deploy.ray.plan import NodePlan, RouterPlan, has_door_of_its_own, plan_node, plan_router
+from twostep.deploy.ray.plan import NodePlan, RouterPlan, has_own_port, plan_node, plan_router
 
 SERVES_OWN = "ray.serve.autoscaling_policy:default_autoscaling_policy"
 
@@ -58,7 +58,7 @@ def test_a_router_takes_any_port_and_waits_for_nodes_unless_it_is_told_otherwise
     )
     told = {"router": {"port": 8001, "node_wait_s": 5}}
     assert plan_router(check_args(told), told).values == {"model": "smollm2", "port": 8001, "node_wait_s": 5}
-    assert [has_door_of_its_own(one) for one in ({}, {"router": {"port": 0}}, told, {"router": {"grpc_port": 1}})] == [
+    assert [has_own_port(one) for one in ({}, {"router": {"port": 0}}, told, {"router": {"grpc_port": 1}})] == [
         *(False, False),
         *(True, True),
     ]
