@@ -223,7 +223,7 @@ class ReservationQueue:
         if order.source:
             own = parts.engine.runner.fingerprint
             own.require_equal(order.source.fingerprint, here=str(parts.node), there=str(order.source.node))
-            self._peers.require_proven(order.source.node)
+            self._peers.require_proven(order.source.node, order.source.geometry)
 
     def _require_room(self, order: ReserveOrder) -> None:
         limits, num_unread = self._limits, self._parts.tokens.backlog(order.router)

@@ -4,8 +4,10 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from twostep.core.block_hash import HASH_BLOCK_TOKENS
 from twostep.core.clock import Clock
 from twostep.core.errors import Overloaded, StaleLeg, UnprovenPair, Unsupported
+from twostep.core.fingerprint import Geometry
 from twostep.core.ids import NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
 from twostep.core.kv_memory import OpenMemory
@@ -29,6 +31,7 @@ class _Source:
     expires_at: float
     stage: PeerStage = PeerStage.HANDSHAKING
     address: str = ""
+    geometry: Geometry | None = None
     probe: LandingExtent | None = None
     has_retried: bool = False
     """Whether an earlier write of the same probe may still be on its way."""
@@ -85,6 +88,7 @@ class SourcePeers:
             node,
             self._clock() + HELLO_S,
             address=hello.handoff_address,
+            geometry=hello.geometry,
             probe=probe,
             has_retried=known is not None and known.probe is probe,
         )
@@ -105,11 +109,13 @@ class SourcePeers:
             log.info("bytes arrive from a peer", extra={"peer": str(node)})
         return arrived
 
-    def require_proven(self, node: NodeRef) -> None:
-        """Raises UnprovenPair unless this very incarnation has proved that its bytes arrive."""
+    def require_proven(self, node: NodeRef, geometry: Geometry) -> None:
+        """Raises UnprovenPair unless this very incarnation has proved that its bytes arrive, in blocks of this geometry."""
         source = self._current(node)
         if source is None or source.stage is not PeerStage.PROVEN:
             raise UnprovenPair(f"prefill node {node} has not yet proved that its bytes arrive at {self._reply.node}")
+        if source.geometry != geometry:
+            raise UnprovenPair(f"prefill node {node} has told another geometry here: {source.geometry}, not {geometry}")
 
     def incarnation_of(self, node: NodeId) -> NodeRef | None:
         source = self._sources.get(node)
@@ -171,6 +177,8 @@ class SourcePeers:
             raise Unsupported(f"{node} holds other KV heads than {heads[0]} to {heads[1]}")
         if hello.transport != own.transport:
             raise Unsupported(f"{node} sends over {hello.transport}, {own.node} receives over {own.transport}")
+        if geometry.block_tokens < 1 or geometry.block_tokens % HASH_BLOCK_TOKENS:
+            raise Unsupported(f"{node} has blocks of {geometry.block_tokens} tokens, no multiple of {HASH_BLOCK_TOKENS}")
         layout = source_layout(self._layout, geometry)
         if not self._landing.num_slots(layout.layer_block_bytes, layout.num_layers, 1):
             raise Unsupported(f"a block of {node} has {layout.block_bytes} bytes, more than a loan of landing space may have")

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from twostep.core.errors import Overloaded, StaleLeg, TransferFailed
+from twostep.core.errors import Overloaded, StaleLeg, TransferFailed, UnprovenPair, Unsupported
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Generation, Incarnation, NodeId, NodeRef
 from twostep.core.kv_layout import KVLayout
@@ -59,9 +59,9 @@ def test_a_node_is_proven_when_its_probe_has_arrived_and_then_the_place_is_free_
     reply = rig.answer_hello(P1)
     assert not rig.peers.prove(P1, 1, b"what it will be")
     with pytest.raises(TransferFailed):
-        rig.peers.require_proven(P1)
+        rig.peers.require_proven(P1, GEOMETRY)
     assert rig.peers.prove(P1, 1, rig.write_probe(reply))
-    rig.peers.require_proven(P1)
+    rig.peers.require_proven(P1, GEOMETRY)
     assert rig.landing.census().free_bytes == 1 << 16
 
 
@@ -83,7 +83,7 @@ def test_a_new_incarnation_replaces_the_old_one_which_is_no_longer_proven() -> N
     assert rig.peers.incarnation_of(P1.id) == P2
     assert rig.peers.address_of(P1) is None
     with pytest.raises(TransferFailed):
-        rig.peers.require_proven(P1)
+        rig.peers.require_proven(P1, GEOMETRY)
 
 
 def test_the_place_of_a_probe_that_an_earlier_life_may_still_write_rests() -> None:
@@ -140,3 +140,17 @@ def test_the_reply_tells_up_to_where_landing_space_has_been_lent() -> None:
     rig.prove(P1)
     rig.landing.lend(64, 1, 1, Q)
     assert rig.answer_hello(P2).generation == 3
+
+
+def test_a_node_is_proven_in_blocks_of_the_size_that_it_has_told_alone() -> None:
+    rig = Rig()
+    rig.prove(P1)
+    with pytest.raises(UnprovenPair, match="another geometry"):
+        rig.peers.require_proven(P1, replace(GEOMETRY, block_tokens=64))
+
+
+@pytest.mark.parametrize("block_tokens", [0, 31])
+def test_a_node_of_blocks_that_no_prefix_is_made_of_is_not_met(block_tokens: int) -> None:
+    geometry = replace(GEOMETRY, block_tokens=block_tokens)
+    with pytest.raises(Unsupported, match=f"blocks of {block_tokens} tokens, no multiple of 32"):
+        Rig().peers.answer_hello(Hello(P1, FINGERPRINT, geometry, "p:1", "local"))

@@ -17,6 +17,7 @@ from twostep.core.errors import (
     StaleLeg,
     TicketExpired,
     TransferFailed,
+    UnprovenPair,
     Unsupported,
 )
 from twostep.core.fingerprint import Fingerprint
@@ -96,6 +97,15 @@ async def test_d_refuses_a_prefill_node_whose_bytes_have_never_arrived() -> None
     async with running_pair(MODEL, PREFILL, DECODE) as pair:
         pair.router.p.node.CopyFrom(node_to_pb(NodeRef(NodeId("p"), new_incarnation())))
         with pytest.raises(TransferFailed, match="has not yet proved"):
+            await pair.router.grant(request("a", 100))
+        await require_unused(pair)
+
+
+@pytest.mark.parametrize("block_tokens", [0, 31, 64])
+async def test_d_believes_no_geometry_that_the_prefill_node_has_not_told_itself(block_tokens: int) -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        pair.router.p.geometry.block_tokens = block_tokens
+        with pytest.raises(UnprovenPair, match=f"another geometry .* not .*block_tokens={block_tokens},"):
             await pair.router.grant(request("a", 100))
         await require_unused(pair)
 
