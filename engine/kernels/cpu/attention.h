@@ -33,8 +33,10 @@ struct Pool {
 
   // The key of the token at a position; its value follows at `head_dim`.
   typename T::Number* at(const Chunk& chunk, int64_t head, int64_t position) const {
-    int64_t block = chunk.table[position / block_tokens];
-    return numbers + ((block * num_heads + head) * block_tokens + position % block_tokens) * stride();
+    // Some processors take four times as long for a quotient of 64 bits.
+    uint32_t number = (uint32_t)position / (uint32_t)block_tokens;
+    int64_t block = chunk.table[number];
+    return numbers + ((block * num_heads + head) * block_tokens + position - number * block_tokens) * stride();
   }
 };
 
@@ -64,18 +66,25 @@ class Ahead {
 
   [[gnu::always_inline]] void bring(int64_t tokens) {
     constexpr int64_t LINE = 64 / sizeof(typename T::Number);
-    for (int64_t end = std::min(at_ + tokens, end_); at_ < end; at_++) {
-      auto* token = pool_.at(*task_->chunk, task_->kv_head, at_);
-      for (int64_t line = 0; line < pool_.stride(); line += LINE) __builtin_prefetch(token + line, 0, NEAR);
+    for (int64_t end = std::min(at_ + tokens, end_); at_ < end; at_++, token_ += pool_.stride(), left_--) {
+      if (!left_) enter_block();
+      for (int64_t line = 0; line < pool_.stride(); line += LINE) __builtin_prefetch(token_ + line, 0, NEAR);
     }
   }
 
  private:
   static constexpr int NEAR = 2;  // the second level of caches: the first holds what is worked on
 
+  // Blocks end where blocks of positions may begin: each is entered at its first token, or where this one's blocks do.
+  void enter_block() {
+    token_ = pool_.at(*task_->chunk, task_->kv_head, at_);
+    left_ = pool_.block_tokens - at_ % pool_.block_tokens;
+  }
+
   const Pool<T>& pool_;
   const AttentionTask* task_;
-  int64_t at_, end_ = 0;
+  const typename T::Number* token_ = nullptr;
+  int64_t at_, end_ = 0, left_ = 0;
 };
 
 // Works on one task at a time; every thread has one.

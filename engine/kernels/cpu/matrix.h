@@ -197,17 +197,27 @@ class PanelProduct {
   }
 
  private:
-  static constexpr int64_t FEW_TILES = 2;
+  // So many take no longer when each widens what it multiplies by: to write a wide panel down takes as long as one of them.
+  static constexpr int64_t FEW_TILES = 8;
   static constexpr int64_t AHEAD = 2048;  // words: 8 KiB
 
-  // The first tiles bring the panel after this one, line by line, behind their own work.
   template <class U>
   void run_and_fetch(int64_t at, int64_t tile, int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps,
                      float* sums) const {
-    int64_t fetched = tile * steps * LANES;
+    if (num_tiles_ == 2)
+      run_and_fetch<U, 2>(at, tile, rows, x, stride, panel, steps, sums);
+    else
+      run_and_fetch<U, 1>(at, tile, rows, x, stride, panel, steps, sums);
+  }
+
+  // The first tiles bring the panel after this one, LINES in each step, behind their own work.
+  template <class U, int LINES>
+  void run_and_fetch(int64_t at, int64_t tile, int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps,
+                     float* sums) const {
+    int64_t fetched = tile * steps * LINES * LANES;
     const uint32_t* wanted = words_ + N * steps_ * PANEL + at + fetched;
     if (fetched < steps_ * PANEL)
-      run<U, 1>(rows, x, stride, panel, steps, sums, wanted);
+      run<U, LINES>(rows, x, stride, panel, steps, sums, wanted);
     else
       run<U, 0>(rows, x, stride, panel, steps, sums, wanted);
   }
