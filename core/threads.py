@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 BEHIND = 10
-"""How nice those are that compute for long: a tenth of the core is theirs even when others never rest."""
+"""How much nicer than their process those are that compute for long: a tenth of the core is theirs even when none rests."""
 Pause = float | None
 """Seconds until the next turn: 0 for at once, None for as long as nobody wakes the loop."""
 
@@ -137,8 +137,8 @@ def _step_behind() -> None:
     """Only Linux gives each thread a priority of its own; elsewhere all stay equal. Nobody else's share of the core changes
     where a program has a group of its own, as a container, a service or a session has."""
     if sys.platform == "linux":
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, max(BEHIND, os.getpriority(os.PRIO_PROCESS, thread)))
+        usual = os.getpriority(os.PRIO_PROCESS, os.getpid())
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), usual + BEHIND)
 
 
 OWN_THREADS = OwnThreads()
