@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -24,6 +24,8 @@ VLLM_BUDGET = 128
 """Of those tried, the one with which vLLM's streams wait least: `benchmarks/engine.py` has the others."""
 AT_ONCE = 2
 """Prompts in flight: the prefill node is never without one."""
+ALONE_S = 10.0
+"""For how long the streams are watched before prompts arrive: how even their steps are on this machine anyway."""
 LONGEST = 2000
 LOOK_S = 0.1
 
@@ -31,11 +33,15 @@ LOOK_S = 0.1
 async def measure(effort: Effort) -> Outcomes:
     ours = await _pair_itl_s(effort)
     theirs = await _vllm_itl_s(effort)
-    steady = Measured(tuple(percentile(one, 99) / percentile(one, 50) for one in ours))
-    return {STEADY: steady, LATE: Measured(_p99_ms(ours), _p99_ms(theirs))}
+    alone, beside = zip(*ours, strict=True)
+    return {STEADY: Measured(_unevenness(beside), _unevenness(alone)), LATE: Measured(_p99_ms(beside), _p99_ms(theirs))}
 
 
-def _p99_ms(rounds: list[list[float]]) -> tuple[float, ...]:
+def _unevenness(rounds: Sequence[list[float]]) -> tuple[float, ...]:
+    return tuple(percentile(one, 99) / percentile(one, 50) for one in rounds)
+
+
+def _p99_ms(rounds: Sequence[list[float]]) -> tuple[float, ...]:
     return tuple(1e3 * percentile(one, 99) for one in rounds)
 
 
@@ -46,8 +52,8 @@ async def _vllm_itl_s(effort: Effort) -> list[list[float]]:
         return [(await peer.mixed(load(engine, effort))).itl_s for _ in range(1 + effort.rounds)][1:] if peer else []
 
 
-async def _pair_itl_s(effort: Effort) -> list[list[float]]:
-    """Return the times between tokens of each round of a pair."""
+async def _pair_itl_s(effort: Effort) -> list[tuple[list[float], list[float]]]:
+    """Return the times between tokens of each round of a pair: of streams alone, then while prompts arrive."""
     prompts, cores = Prompts(13), sorted(os.sched_getaffinity(0))
     async with running_cluster("model=smollm2") as cluster:
         _move_aside(cluster, cores[0])
@@ -63,12 +69,17 @@ def _move_aside(cluster: RunningCluster, core: int) -> None:
         keep_to(core, process)
 
 
-async def _round_itl_s(client: Client, prompts: Prompts, num_prompts: int) -> list[float]:
+async def _round_itl_s(client: Client, prompts: Prompts, num_prompts: int) -> tuple[list[float], list[float]]:
     async with _running_streams(client, prompts) as streams:
-        since = [len(stream.moments) for stream in streams]
+        alone = await _itl_s(streams, asyncio.sleep(ALONE_S))
         waiting = [prompts.draw(PROMPT_TOKENS) for _ in range(num_prompts)]
-        await asyncio.gather(*(_ask_each(client, waiting) for _ in range(AT_ONCE)))
-        moments = [stream.moments[first:] for stream, first in zip(streams, since, strict=True)]
+        return alone, await _itl_s(streams, asyncio.gather(*(_ask_each(client, waiting) for _ in range(AT_ONCE))))
+
+
+async def _itl_s(streams: list[Answer], meanwhile: Awaitable[object]) -> list[float]:
+    since = [len(stream.moments) for stream in streams]
+    await meanwhile
+    moments = [stream.moments[first:] for stream, first in zip(streams, since, strict=True)]
     return [after - before for one in moments for before, after in pairwise(one)]
 
 

@@ -1,8 +1,10 @@
-"""Long prompts that come into running streams, one after the other: what each side is given, and what is read off it."""
+"""What both sides are given, and what is read off them: streams that run, and prompts that come into them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+from twostep.engine.config import SchedulingConfig
 
 NUM_STREAMS = 16
 STREAM_TOKENS = 256
@@ -11,6 +13,12 @@ CALM_STEPS = 16
 """Steps of the streams alone before each prompt."""
 LONGEST = 1024
 """Tokens that a stream may have at most: none ends while it is measured."""
+
+NUM_STEPS = 32
+"""Decode steps per figure, on both sides."""
+LONGEST_DECODED = 128
+"""Tokens of each sequence whose decode steps are timed, those included that it draws while others are still prompts."""
+BY_BUDGET_ALONE = SchedulingConfig(tpot_target_s=1e6)
 
 
 @dataclass(frozen=True, slots=True)

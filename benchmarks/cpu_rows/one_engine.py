@@ -10,7 +10,15 @@ from typing import Any
 
 import torch
 
-from twostep.benchmarks.cpu_rows.mixed_load import CALM_STEPS, LONGEST, Latencies, MixedLoad, times_between
+from twostep.benchmarks.cpu_rows.mixed_load import (
+    CALM_STEPS,
+    LONGEST,
+    LONGEST_DECODED,
+    NUM_STEPS,
+    Latencies,
+    MixedLoad,
+    times_between,
+)
 from twostep.cli.model_store.catalogue import find_model
 from twostep.core.ids import Attempt, RequestId
 from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules, TokenEvent
@@ -20,8 +28,6 @@ from twostep.engine.runners import build_runner
 
 NUM_THREADS = len(os.sched_getaffinity(0))
 NO_WISHES = ServiceLevel()
-NUM_STEPS = 32
-"""Decode steps per figure, on both sides."""
 STREAM_BYTES = 256 << 20
 GEMM_SHAPE = 512, 576, 3072
 """A prefill of 512 tokens through SmolLM2's widest layer."""
@@ -38,10 +44,19 @@ class OneEngine:
         """Return random prompts: no prefix of them was ever seen."""
         return [self._draw.choices(range(17, 49152), k=num_tokens) for _ in range(count)]
 
-    def decode_step_ms(self, context: int, batch: int) -> float:
-        """Return a decode step's share of answering `batch` prompts: the time of 33 tokens less that of one, by 32."""
-        long_s = self.generate_s(self.prompts(batch, context), NUM_STEPS + 1)
-        return 1e3 * (long_s - self.generate_s(self.prompts(batch, context), 1)) / NUM_STEPS
+    def decode_step_s(self, prompts: Sequence[Sequence[int]]) -> float:
+        """Return how long a step takes in which each of `prompts` gets a token, once all have had one; the mean of several."""
+        moments: defaultdict[RequestId, list[float]] = defaultdict(list)
+        requests = [self.put(prompt, LONGEST_DECODED) for prompt in prompts]
+        while not all(moments[request] for request in requests):
+            self._step(moments)
+        started = time.perf_counter()
+        for _ in range(NUM_STEPS):
+            self.step()
+        took_s = time.perf_counter() - started
+        for request in requests:
+            self.leave(request)
+        return took_s / NUM_STEPS
 
     def generate_s(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
         """Return how long it takes to generate `num_tokens` for each of `prompts`, scheduling and drawing included."""

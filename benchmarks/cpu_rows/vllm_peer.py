@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from twostep.benchmarks.cpu_rows.mixed_load import CALM_STEPS, LONGEST, Latencies, MixedLoad
+from twostep.benchmarks.cpu_rows.mixed_load import CALM_STEPS, LONGEST, LONGEST_DECODED, NUM_STEPS, Latencies, MixedLoad
 from twostep.benchmarks.cpu_rows.one_engine import NUM_THREADS
 from twostep.cli.model_store.catalogue import find_model
 
@@ -29,6 +29,11 @@ class VllmPeer:
         """Return how long it takes to generate `num_tokens` for each of `prompts`. Raises ConnectionError when it has ended."""
         took_s: float = await self._ask(prompts=prompts, num_tokens=num_tokens)
         return took_s
+
+    async def decode_step_s(self, prompts: Sequence[Sequence[int]]) -> float:
+        """Return how long a step takes in which each of `prompts` gets a token. Raises ConnectionError when it has ended."""
+        step_s: float = await self._ask(decodes=prompts, num_steps=NUM_STEPS, longest=LONGEST_DECODED)
+        return step_s
 
     async def mixed(self, load: MixedLoad) -> Latencies:
         """Let the streams run, and put the prompts to vLLM one after the other. Raises ConnectionError when it has ended."""

@@ -4,6 +4,7 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from vllm import LLM, SamplingParams
@@ -29,8 +30,13 @@ def main() -> None:
     print("ready", file=sys.stderr, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        answer = mixed(llm.llm_engine, asked) if "streams" in asked else generate_s(llm, asked)
-        print(f"answer {json.dumps(answer)}", flush=True)
+        print(f"answer {json.dumps(answer(llm, asked))}", flush=True)
+
+
+def answer(llm: LLM, asked: Any) -> Any:
+    if "streams" in asked:
+        return mixed(llm.llm_engine, asked)
+    return decode_step_s(llm.llm_engine, asked) if "decodes" in asked else generate_s(llm, asked)
 
 
 def generate_s(llm: LLM, asked: Any) -> float:
@@ -38,6 +44,19 @@ def generate_s(llm: LLM, asked: Any) -> float:
     started = time.perf_counter()
     llm.generate(prompts, sampling(asked["num_tokens"]), use_tqdm=False)
     return time.perf_counter() - started
+
+
+def decode_step_s(engine: Any, asked: Any) -> float:
+    """Return the mean of several steps, once each of the prompts has had a token."""
+    moments: dict[str, list[float]] = {put(engine, prompt, asked["longest"]): [] for prompt in asked["decodes"]}
+    while not all(moments.values()):
+        step(engine, moments)
+    started = time.perf_counter()
+    for _ in range(asked["num_steps"]):
+        step(engine, moments)
+    took_s = time.perf_counter() - started
+    end(engine, moments)
+    return took_s / float(asked["num_steps"])
 
 
 def mixed(engine: Any, asked: Any) -> dict[str, list[float]]:
@@ -55,9 +74,7 @@ def mixed(engine: Any, asked: Any) -> dict[str, list[float]]:
         while not moments[name]:
             step(engine, moments)
         ttft_s.append(moments[name][0] - sent)
-    engine.abort_request(streams)
-    while engine.has_unfinished_requests():
-        engine.step()
+    end(engine, streams)
     itl_s = [after - before for one in streams for before, after in itertools.pairwise(moments[one]) if after > started]
     return {"itl_s": itl_s, "ttft_s": ttft_s}
 
@@ -66,6 +83,12 @@ def put(engine: Any, prompt: list[int], num_tokens: int) -> str:
     name = str(next(NAMES))
     engine.add_request(name, {"prompt_token_ids": prompt}, sampling(num_tokens))
     return name
+
+
+def end(engine: Any, names: Iterable[str]) -> None:
+    engine.abort_request(list(names))
+    while engine.has_unfinished_requests():
+        engine.step()
 
 
 def step(engine: Any, moments: dict[str, list[float]]) -> None:

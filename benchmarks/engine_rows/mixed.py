@@ -2,7 +2,14 @@
 
 from functools import partial
 
-from twostep.benchmarks.cpu_rows.mixed_load import NUM_STREAMS, PROMPT_TOKENS, STREAM_TOKENS, Latencies, MixedLoad
+from twostep.benchmarks.cpu_rows.mixed_load import (
+    BY_BUDGET_ALONE,
+    NUM_STREAMS,
+    PROMPT_TOKENS,
+    STREAM_TOKENS,
+    Latencies,
+    MixedLoad,
+)
 from twostep.benchmarks.cpu_rows.one_engine import OneEngine
 from twostep.benchmarks.cpu_rows.vllm_peer import vllm_peer
 from twostep.benchmarks.harness.command import Measurement, Outcomes
@@ -11,7 +18,6 @@ from twostep.benchmarks.harness.rows import Measured
 from twostep.engine.config import SchedulingConfig
 
 BUDGETS = 128, 512, 2048
-BY_BUDGET_ALONE = SchedulingConfig(tpot_target_s=1e6)
 STEERED = "2k prompts into 16 streams, steps steered by 100 ms a token"
 FIGURES = {"TTFT p50": ("ttft_s", 50), "TTFT p99": ("ttft_s", 99), "ITL p50": ("itl_s", 50), "ITL p99": ("itl_s", 99)}
 
