@@ -147,7 +147,7 @@ INVALID = [
         "temperature: Input should be less than",
         "temperature",
     ),
-    (pb.GenerateRequest(text="a", sampling=pb.Sampling(top_p=float("nan"))), "top_p: Input should be", "top_p"),
+    (pb.GenerateRequest(text="a", sampling=pb.Sampling(top_p=float("nan"))), "top_p: expected a finite number", "top_p"),
     (pb.GenerateRequest(text="a", stop=pb.StopRules(max_tokens=0)), "max_tokens: Input should be greater", "max_tokens"),
     (pb.GenerateRequest(text="a", stop=pb.StopRules(max_tokens=600)), "max_tokens can be 511 at most", "max_tokens"),
     (pb.GenerateRequest(text="a", stop=pb.StopRules(strings=[""])), "stop[0]: String should have at least 1", "stop[0]"),
