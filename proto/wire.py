@@ -42,6 +42,12 @@ def geometry_from_pb(wire: pb.Geometry) -> Geometry:
     )
 
 
+def request_to_pb(request: Request) -> pb.GenerateRequest:
+    wire = pb.GenerateRequest()
+    fill_request(wire, request)
+    return wire
+
+
 def fill_request(wire: pb.GenerateRequest, request: Request) -> None:
     """Write `request` into an empty message, where it is to stay: a message that is put into another one is copied."""
     sampling, stop = request.sampling, request.stop

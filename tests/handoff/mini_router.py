@@ -11,7 +11,7 @@ from twostep.core.request import Request
 from twostep.proto import node_pb2 as pb
 from twostep.proto import node_pb2_grpc
 from twostep.proto.rpc import serving_errors
-from twostep.proto.wire import decode_bill_from_pb, error_from_pb, fill_request, prefill_bill_from_pb
+from twostep.proto.wire import decode_bill_from_pb, error_from_pb, prefill_bill_from_pb, request_to_pb
 
 NAME = "mini-router"
 LONG_S = 60.0
@@ -86,8 +86,7 @@ class MiniRouter:
     def reserve(self, request: Request, *, attempt: int = 1, alone: bool = False, remaining_s: float = LONG_S) -> Any:
         """Open the reservation's stream."""
         self._forced[request.id] = len(request.output_tokens)
-        wire = pb.ReserveRequest(router=NAME, attempt=attempt, remaining_s=remaining_s)
-        fill_request(wire.request, request)
+        wire = pb.ReserveRequest(router=NAME, request=request_to_pb(request), attempt=attempt, remaining_s=remaining_s)
         if not alone:
             wire.prefill_node.CopyFrom(self.p.node)
             wire.fingerprint.update(self.p.fingerprint)
@@ -108,8 +107,7 @@ class MiniRouter:
         raise AssertionError("the stream ended without a grant")
 
     async def prefill(self, request: Request, ticket: pb.Ticket) -> pb.PrefillReply:
-        wire = pb.PrefillRequest(router=NAME, ticket=ticket, fingerprint=self.d.fingerprint)
-        fill_request(wire.request, request)
+        wire = pb.PrefillRequest(router=NAME, request=request_to_pb(request), ticket=ticket, fingerprint=self.d.fingerprint)
         with serving_errors("prefill"):
             reply: pb.PrefillReply = await self.prefill_node.prefill.Prefill(wire)
         return reply
