@@ -19,6 +19,7 @@ from twostep.tests.router.cluster import TEXT, say
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 
 START_S = 90.0
+END_S = 40.0
 
 
 @dataclass(slots=True)
@@ -91,9 +92,7 @@ async def crew(folder: Path, **given: Any) -> AsyncIterator[Crewed]:
         await ready(running, 2)
         yield running
     finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
+        await _end(process)
         await reading
         for node in (d, p):
             await node.stop()
@@ -114,6 +113,18 @@ async def until_logged(log: Sequence[str], message: str) -> None:
     async with asyncio.timeout(START_S):
         while not any(json.loads(line)["message"] == message for line in log if line.startswith("{")):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+async def _end(process: Process) -> None:
+    """Let the program take away what it has in the folder for temporary files, unless that takes too long."""
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
 
 
 async def _read(process: Process, log: list[str]) -> None:
