@@ -18,6 +18,8 @@ ALONE = "memory grown by 20,000 requests: an engine with SmolLM2"
 PAIR = "memory grown by 20,000 requests: router, P or D, fake model"
 SETTINGS = ("model=fake:vocab_size=128", "engine.kv_bytes=4000000", "decode.landing_bytes=2000000")
 AT_ONCE = 16
+PROMPT_TOKENS = 2
+"""What leaks does so by requests, not by tokens: short ones are soon through."""
 LOOKS = 10
 """How often memory is looked at; it counts from the first look on."""
 
@@ -26,7 +28,7 @@ async def measure_alone(effort: Effort) -> Outcomes:
     engine, num_requests, grown = OneEngine(), effort.pick(20_000, 2_000), Growth([os.getpid()])
     for _ in range(LOOKS):
         for _ in range(num_requests // LOOKS // AT_ONCE):
-            engine.generate_s(engine.prompts(AT_ONCE, 8), 2)
+            engine.generate_s(engine.prompts(AT_ONCE, PROMPT_TOKENS), 2)
         grown.look()
     return {ALONE: grown.outcome(lambda _: "the process")}
 
