@@ -2,12 +2,17 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 
+from twostep.core.errors import ConfigError
+
 ASK_S = 1.0
+LONGEST_ADDRESS = 107
+"""The bytes that Linux takes for the path of a Unix socket."""
 
 
 class Siblings:
@@ -20,8 +25,14 @@ class Siblings:
         self._number = number
 
     def socket_of(self, number: int) -> Path:
-        """Return where the worker of that number listens for the others."""
-        return self._folder / f"{number}.sock"
+        """Return where the worker of that number listens for the others. Raises ConfigError when no socket can be there."""
+        path = self._folder / f"{number}.sock"
+        if len(os.fsencode(path)) > LONGEST_ADDRESS:
+            raise ConfigError(
+                f"TMPDIR: workers need Unix sockets in a temporary folder, whose paths have at most {LONGEST_ADDRESS} bytes; "
+                f"{path} has {len(os.fsencode(path))}"
+            )
+        return path
 
     async def ask_all(self, path: str) -> Mapping[int, httpx.Response | None]:
         """Return each worker's answer, by its number: None where it did not answer in time. Who is not there is left out."""

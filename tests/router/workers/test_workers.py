@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc.aio
@@ -192,7 +193,18 @@ async def test_workers_that_cannot_start_any_more_end_the_program(tmp_path: Path
     ],
 )
 def test_what_is_wrong_is_said_once_whatever_the_number_of_workers(given: dict[str, object], line: str) -> None:
+    assert refused(**given).startswith(f"twostep.router: {line}")
+
+
+def test_a_folder_too_long_for_the_sockets_of_workers_is_said_once(tmp_path: Path) -> None:
+    temporary = tmp_path / ("x" * 100)
+    temporary.mkdir()
+    assert refused(environment={"TMPDIR": str(temporary)}).startswith("twostep.router: TMPDIR: workers need Unix sockets")
+
+
+def refused(*, environment: Mapping[str, str] = MappingProxyType({}), **given: object) -> str:
+    """Return the one line with which the program refuses to start."""
     command = [sys.executable, "-m", "twostep.router", *settings(**NODES, **given), "--log-level", "error"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environment})
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith(f"twostep.router: {line}")
+    return done.stderr
