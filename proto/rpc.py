@@ -64,17 +64,17 @@ def admit_all(_: Context) -> None:
 
 
 def new_server(
-    *, max_receive_bytes: int = MAX_MESSAGE_BYTES, admit: Callable[[Context], None] = admit_all, is_shared: bool = False
+    *, max_receive_bytes: int = MAX_MESSAGE_BYTES, admit: Callable[[Context], None] = admit_all, reuse_port: bool = False
 ) -> grpc.aio.Server:
     """Return a server that turns every ServingError of a handler into its status (see `ErrorInterceptor`).
 
-    `admit` raises one for callers that must not call, whatever the method. Other processes may serve at the port of a shared
-    one, too.
+    `admit` raises one for callers that must not call, whatever the method. With `reuse_port` other processes may serve at the
+    same port.
     """
     options = {
         **dict(SERVER_OPTIONS),
         "grpc.max_receive_message_length": max_receive_bytes,
-        "grpc.so_reuseport": int(is_shared),
+        "grpc.so_reuseport": int(reuse_port),
     }
     return grpc.aio.server(options=list(options.items()), interceptors=[ErrorInterceptor(admit)])
 

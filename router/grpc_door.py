@@ -69,13 +69,13 @@ async def grpc_door(
     readiness: Readiness,
     certificate: CertificateFiles | None,
     *,
-    is_shared: bool = False,
+    reuse_port: bool = False,
 ) -> AsyncIterator[GrpcDoor]:
     """Open the door for the block, with TLS where there is a certificate. Raises ConfigError when the address cannot be had.
 
-    Other processes may open a shared one, too.
+    With `reuse_port` other processes may serve at the same port.
     """
-    server = new_server(max_receive_bytes=config.max_body_bytes, is_shared=is_shared)
+    server = new_server(max_receive_bytes=config.max_body_bytes, reuse_port=reuse_port)
     health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]
     add_ServingServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)

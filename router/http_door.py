@@ -11,13 +11,13 @@ from twostep.router.http_server import HttpServer
 
 
 @contextmanager
-def listen(host: str, port: int, *, is_shared: bool = False) -> Iterator[socket.socket]:
-    """Yield a bound socket; other processes may bind a shared one, too. Raises ConfigError when the address cannot be had."""
+def listen(host: str, port: int, *, reuse_port: bool = False) -> Iterator[socket.socket]:
+    """Yield a bound socket; with `reuse_port` others may bind its port. Raises ConfigError when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio sets TCP_NODELAY only on sockets that say they are TCP.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reuse_port)
         try:
             listener.bind((host, port))
         except OSError as cause:

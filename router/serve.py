@@ -15,7 +15,6 @@ from twostep.router.admission import Admission
 from twostep.router.app import Pages, build_app
 from twostep.router.awake import awake_clock
 from twostep.router.body import BodyReader
-from twostep.router.company import Alone, Company
 from twostep.router.completions import Completions
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.choose import choose_discovery
@@ -37,24 +36,25 @@ from twostep.router.tokenization import Tokenization
 from twostep.router.tokenizer import load_tokenizer
 from twostep.router.tracing import Tracing
 from twostep.router.waking import Waking
+from twostep.router.worker_group import SingleWorker, WorkerGroup
 
 
-async def serve(config: RouterConfig, stop: asyncio.Event, company: Company | None = None) -> None:
-    """Serve until `stop` is set, then let the requests in flight end; alone unless in `company`. Raises ConfigError."""
-    company = company or Alone(config.address_file)
+async def serve(config: RouterConfig, stop: asyncio.Event, group: WorkerGroup | None = None) -> None:
+    """Serve until `stop` is set, then let the requests in flight end; alone unless in `group`. Raises ConfigError."""
+    group = group or SingleWorker(config.address_file)
     discovery = choose_discovery(config)
     tokenizer = load_tokenizer(config.model)
     front = config.front_tls
     certificate = CertificateFiles(front.certificate, front.key) if front else None
     metrics = Metrics()
-    metrics.starts.inc(company.num_starts)
+    metrics.starts.inc(group.num_starts)
     for name, files in (("front", certificate), ("internal", files_of(config.tls) if config.tls else None)):
         if files:
             metrics.certificate_end.labels(name).set_function(files.ends_at)
     admission = Admission(config.max_in_flight, metrics)
     started = int(time.time())
     with (
-        listen(config.host, config.port, is_shared=company.is_shared) as listener,
+        listen(config.host, config.port, reuse_port=group.is_shared) as listener,
         exporting(config.tracing, "twostep.router", config.router_id or socket.gethostname()) as spans,
     ):
         tracing = Tracing(spans, config.tracing.share) if config.tracing and spans else None
@@ -73,16 +73,16 @@ async def serve(config: RouterConfig, stop: asyncio.Event, company: Company | No
             posted = endpoints(model, generator, admission, metrics, config)
             pages = Pages(model, readiness, started=started)
             own = OwnPages(readiness, metrics, dispatcher.history)
-            app = build_app(posted, pages, company.pages(own), config.cors_origins)
+            app = build_app(posted, pages, group.pages(own), config.cors_origins)
             service = ServingService(model, generator, admission, metrics, config, started=started)
-            await company.until_needed(readiness, stop)
+            await group.until_needed(readiness, stop)
             async with (
-                company.telling(own),
-                grpc_door(config, service, readiness, certificate, is_shared=company.is_shared) as door,
+                group.telling(own),
+                grpc_door(config, service, readiness, certificate, reuse_port=group.is_shared) as door,
                 asyncio.TaskGroup() as doors,
             ):
                 keep_loaded()
-                company.opened({"http": address_of(listener), "grpc": door.address})
+                group.opened({"http": address_of(listener), "grpc": door.address})
                 doors.create_task(run_http(new_http_server(app, config, metrics, certificate), listener, stop, admission))
                 doors.create_task(door.serve(stop, admission, drain_s=config.drain_s + LAST_WORDS_S))
                 doors.create_task(_end_late_requests(stop, admission, dispatcher, drain_s=config.drain_s))

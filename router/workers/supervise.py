@@ -1,4 +1,4 @@
-"""Runs a router as several worker processes: carries out what the crew decides, and tells it what happens to them."""
+"""Runs a router as several worker processes: carries out what the policy decides, and tells it what happens to them."""
 
 import asyncio
 import json
@@ -20,14 +20,14 @@ from twostep.router.address import tell_addresses
 from twostep.router.config import RouterConfig
 from twostep.router.http_server import LAST_WORDS_S
 from twostep.router.workers.claim import claimed
-from twostep.router.workers.crew import (
-    Crew,
+from twostep.router.workers.restart_policy import (
     Due,
     Ended,
     Event,
     Leave,
     Listening,
     Order,
+    RestartPolicy,
     Start,
     StartLater,
     Stop,
@@ -71,12 +71,12 @@ class Supervisor:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Return what the program is to end with, once all workers have ended. Raises ConfigError."""
-        crew = Crew(self._config.workers)
+        policy = RestartPolicy(self._config.workers)
         async with self._tasks:
             stopping = self._tasks.create_task(self._tell_stop(stop))
-            orders = crew.begin()
+            orders = policy.begin()
             while not (leave := await self._carry_out(orders)):
-                orders = crew.on(await self._events.get())
+                orders = policy.on(await self._events.get())
             stopping.cancel()
             return leave.code
 

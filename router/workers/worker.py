@@ -9,7 +9,7 @@ from twostep.core.logging import sign_lines
 from twostep.core.program import run_program
 from twostep.router.config import RouterConfig
 from twostep.router.serve import serve
-from twostep.router.workers.colleagues import Colleagues
+from twostep.router.workers.multi_worker import MultiWorker
 from twostep.router.workers.siblings import Siblings
 
 
@@ -26,8 +26,8 @@ class WorkerConfig:
 async def work(config: WorkerConfig, stop: asyncio.Event) -> None:
     """Serve until `stop`. Raises ConfigError."""
     sign_lines(worker=config.number)
-    colleagues = Colleagues(Siblings(config.folder, config.number), config.number, config.num_starts)
-    await serve(config.router, stop, colleagues)
+    group = MultiWorker(Siblings(config.folder, config.number), config.number, config.num_starts)
+    await serve(config.router, stop, group)
 
 
 if __name__ == "__main__":

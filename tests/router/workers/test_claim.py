@@ -13,9 +13,9 @@ pytestmark = pytest.mark.processes
 
 
 def test_workers_share_the_port_and_a_router_alone_does_not_get_it() -> None:
-    with claimed(RouterConfig(port=0)) as (port, _), listen("127.0.0.1", port, is_shared=True) as one:
+    with claimed(RouterConfig(port=0)) as (port, _), listen("127.0.0.1", port, reuse_port=True) as one:
         one.listen()
-        with listen("127.0.0.1", port, is_shared=True) as two:
+        with listen("127.0.0.1", port, reuse_port=True) as two:
             two.listen()
         with (
             pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"),

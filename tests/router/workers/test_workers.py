@@ -20,7 +20,7 @@ from twostep.proto import node_pb2, serving_pb2
 from twostep.proto.serving_pb2_grpc import ServingStub
 from twostep.tests.router.cluster import TEXT, chat_body, read_metric, text_of, until
 from twostep.tests.router.tiny_tokenizer import write_folder
-from twostep.tests.router.workers.crews import Crewed, crew, ready, settings
+from twostep.tests.router.workers.running import RunningWorkers, ready, running_workers, settings
 
 pytestmark = pytest.mark.processes
 
@@ -32,7 +32,7 @@ NUM_CLIENTS = 12
 class Slow:
     """Answers whose tokens come one by one, when the test wants it."""
 
-    def __init__(self, running: Crewed) -> None:
+    def __init__(self, running: RunningWorkers) -> None:
         self._node = running.d
         self._said: dict[tuple[str, int], int] = {}
         running.d.answer = self._answer  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ def said(heard: Sequence[str]) -> str:
 
 
 async def test_streams_of_others_go_on_when_a_worker_is_killed_and_new_requests_succeed(tmp_path: Path) -> None:
-    async with crew(tmp_path) as running, AsyncExitStack() as stack:
+    async with running_workers(tmp_path) as running, AsyncExitStack() as stack:
         slow, heard = Slow(running), [list[str]() for _ in range(NUM_CLIENTS)]
         clients = [await stack.enter_async_context(running.client()) for _ in heard]
         async with asyncio.TaskGroup() as tasks:
@@ -101,7 +101,7 @@ async def test_streams_of_others_go_on_when_a_worker_is_killed_and_new_requests_
 
 
 async def test_each_page_speaks_for_all_workers(tmp_path: Path) -> None:
-    async with crew(tmp_path) as running:
+    async with running_workers(tmp_path) as running:
         for number in range(NUM_CLIENTS):
             async with running.client() as http:
                 reply = await http.post("/v1/chat/completions", json=chat_body(), headers={"x-request-id": f"mine-{number}"})
@@ -119,7 +119,7 @@ async def test_each_page_speaks_for_all_workers(tmp_path: Path) -> None:
 
 
 async def test_the_workers_share_the_grpc_port_too(tmp_path: Path) -> None:
-    async with crew(tmp_path) as running:
+    async with running_workers(tmp_path) as running:
         for _ in range(NUM_CLIENTS):
             options = [("grpc.use_local_subchannel_pool", 1)]
             async with grpc.aio.insecure_channel(running.grpc, options=options) as channel:
@@ -132,7 +132,7 @@ async def test_the_workers_share_the_grpc_port_too(tmp_path: Path) -> None:
 
 
 async def test_sigterm_lets_every_worker_finish_what_it_has(tmp_path: Path) -> None:
-    async with crew(tmp_path) as running, AsyncExitStack() as stack:
+    async with running_workers(tmp_path) as running, AsyncExitStack() as stack:
         slow, heard = Slow(running), [list[str]() for _ in range(NUM_CLIENTS)]
         clients = [await stack.enter_async_context(running.client()) for _ in heard]
         async with asyncio.TaskGroup() as tasks:
@@ -148,7 +148,7 @@ async def test_sigterm_lets_every_worker_finish_what_it_has(tmp_path: Path) -> N
 
 
 async def test_a_second_sigterm_ends_all_at_once(tmp_path: Path) -> None:
-    async with crew(tmp_path) as running, running.client() as http:
+    async with running_workers(tmp_path) as running, running.client() as http:
         slow, pids = Slow(running), running.pids
         waiting = asyncio.create_task(lines_of(http, []))
         await slow.asked(1)
@@ -165,7 +165,7 @@ async def test_a_second_sigterm_ends_all_at_once(tmp_path: Path) -> None:
 
 
 async def test_workers_do_not_outlive_a_program_that_is_killed(tmp_path: Path) -> None:
-    async with crew(tmp_path) as running:
+    async with running_workers(tmp_path) as running:
         pids = running.pids
         assert len(pids) == 2
         running.process.send_signal(signal.SIGKILL)
@@ -175,7 +175,7 @@ async def test_workers_do_not_outlive_a_program_that_is_killed(tmp_path: Path) -
 async def test_workers_that_cannot_start_any_more_end_the_program(tmp_path: Path) -> None:
     template = tmp_path / "template.jinja"
     template.write_text("{{ messages }}")
-    async with crew(tmp_path, model=write_folder(tmp_path / "model"), chat_template=template) as running:
+    async with running_workers(tmp_path, model=write_folder(tmp_path / "model"), chat_template=template) as running:
         template.write_text("{{ no end")
         for pid in running.pids.values():
             os.kill(pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ END_S = 40.0
 
 
 @dataclass(slots=True)
-class Crewed:
+class RunningWorkers:
     """`log` are the lines of all its processes so far. Each client of `client()` has a connection of its own."""
 
     d: FakeDecode
@@ -71,7 +71,7 @@ def settings(**given: Any) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def crew(folder: Path, **given: Any) -> AsyncIterator[Crewed]:
+async def running_workers(folder: Path, **given: Any) -> AsyncIterator[RunningWorkers]:
     """Start nodes and the router, and wait until every worker listens and can serve."""
     d = FakeDecode()
     p = FakePrefill("p", [d])
@@ -88,7 +88,7 @@ async def crew(folder: Path, **given: Any) -> AsyncIterator[Crewed]:
     try:
         await until_logged(log, "router listens")
         addresses = json.loads(address_file.read_text())
-        running = Crewed(d, p, process, f"http://{addresses['http']}", addresses["grpc"], log)
+        running = RunningWorkers(d, p, process, f"http://{addresses['http']}", addresses["grpc"], log)
         await ready(running, 2)
         yield running
     finally:
@@ -98,7 +98,7 @@ async def crew(folder: Path, **given: Any) -> AsyncIterator[Crewed]:
             await node.stop()
 
 
-async def ready(running: Crewed, num_workers: int) -> None:
+async def ready(running: RunningWorkers, num_workers: int) -> None:
     """Wait until so many workers say that they can serve."""
     async with asyncio.timeout(START_S), running.client() as http:
         while True:

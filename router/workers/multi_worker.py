@@ -1,4 +1,4 @@
-"""The Company of a worker: tells the others how it is, and its clients how all of them are."""
+"""A worker among others: tells them how it is, and its clients how all of them are."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ WAIT_S = 30.0
 SERVER: Any = {"lifespan": "off", "log_config": None, "log_level": logging.ERROR, "timeout_graceful_shutdown": 1}
 
 
-class Colleagues:
+class MultiWorker:
     """Of the worker `number`, which has been started `num_starts` times."""
 
     is_shared = True

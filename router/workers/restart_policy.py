@@ -100,7 +100,7 @@ class Worker:
     num_early_deaths: int = 0
 
 
-class Crew:
+class RestartPolicy:
     """`num_workers` of them, by number from 0."""
 
     def __init__(self, num_workers: int) -> None:

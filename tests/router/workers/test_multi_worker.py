@@ -19,7 +19,7 @@ from twostep.router.config import RouterConfig
 from twostep.router.http_edge import on_serving_error
 from twostep.router.state_pages import state_routes
 from twostep.router.workers import supervise
-from twostep.router.workers.colleagues import Colleagues
+from twostep.router.workers.multi_worker import MultiWorker
 from twostep.router.workers.siblings import Siblings
 from twostep.router.workers.supervise import Supervisor
 
@@ -53,11 +53,11 @@ class Told:
 @asynccontextmanager
 async def workers(folder: Path, *told: Told) -> AsyncIterator[httpx.AsyncClient]:
     """Let workers tell each other that, and yield a client of the first one's pages."""
-    crew = [Colleagues(Siblings(folder, number), number, 1) for number in range(len(told))]
+    group = [MultiWorker(Siblings(folder, number), number, 1) for number in range(len(told))]
     async with AsyncExitStack() as stack:
-        for colleague, own in zip(crew, told, strict=True):
-            await stack.enter_async_context(colleague.telling(own))
-        routes = state_routes(crew[0].pages(told[0]))
+        for worker, own in zip(group, told, strict=True):
+            await stack.enter_async_context(worker.telling(own))
+        routes = state_routes(group[0].pages(told[0]))
         app = Starlette(routes=list(routes), exception_handlers={ServingError: on_serving_error})
         yield await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://router"))
 
@@ -89,7 +89,7 @@ async def test_a_request_is_found_whoever_has_served_it_and_the_latest_of_a_name
 
 
 async def test_a_worker_keeps_its_doors_shut_while_others_can_serve_and_it_cannot(tmp_path: Path) -> None:
-    told, newcomer = Told(), Colleagues(Siblings(tmp_path, 9), 9, 2)
+    told, newcomer = Told(), MultiWorker(Siblings(tmp_path, 9), 9, 2)
     readiness: Any = SimpleNamespace(is_ready=False)
     async with workers(tmp_path, told):
         opening = asyncio.create_task(newcomer.until_needed(readiness, asyncio.Event()))

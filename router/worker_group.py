@@ -11,7 +11,7 @@ from twostep.router.readiness import Readiness
 from twostep.router.state_pages import StatePages
 
 
-class Company(Protocol):
+class WorkerGroup(Protocol):
     """What a router does for the others, and they for it."""
 
     @property
@@ -35,8 +35,8 @@ class Company(Protocol):
         """The router takes connections at `addresses`, by protocol. Raises ConfigError when that cannot be told."""
 
 
-class Alone:
-    """The Company of a router that has none."""
+class SingleWorker:
+    """The WorkerGroup of a router that serves by itself."""
 
     is_shared = False
     num_starts = 1
