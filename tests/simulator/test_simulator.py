@@ -18,6 +18,8 @@ from twostep.tests.simulator.simulation import Result, simulate
 NUM_SEEDS = 2000
 NUM_LONG_SEEDS = 20_000
 NUM_MUTANT_SEEDS = 200
+STORM_S, LONG_STORM_S = 2400, 36_000
+"""Seeds take half a second each where memory is slow, six in a second where it is not."""
 SPOILT = {"no attach on a spoiled copy", "no credit before the copy is right", "only right blocks can be found"}
 
 
@@ -85,20 +87,20 @@ async def test_no_process_goes_on_when_its_storm_is_killed() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(STORM_S)
 def test_no_storm_breaks_a_promise() -> None:
     assert_clean_storm("--seeds", str(NUM_SEEDS))
 
 
 @pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(LONG_STORM_S)
 def test_no_storm_of_many_more_seeds_breaks_a_promise() -> None:
     assert_clean_storm("--seeds", str(NUM_LONG_SEEDS), "--start", str(NUM_SEEDS))
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(STORM_S)
 def test_mutants_that_do_harm_in_many_runs_are_killed_soon() -> None:
     """The others meet their seed within 2000: `make storm` looks for all of them."""
     ended = run_simulator("--mutants", "--common", "--within", str(NUM_MUTANT_SEEDS))
@@ -107,7 +109,7 @@ def test_mutants_that_do_harm_in_many_runs_are_killed_soon() -> None:
 
 @pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(LONG_STORM_S)
 def test_every_mutant_is_killed() -> None:
     ended = run_simulator("--mutants")
     assert ended.returncode == 0, ended.stdout + ended.stderr
