@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from twostep.tests.processes import children
+from twostep.tests.processes import commands
 
 COMMAND = (sys.executable, "-c", "import sys; from twostep.cli.entry import main; sys.exit(main())")
 END_S = 60.0
@@ -28,8 +28,8 @@ class Up:
 
     def children(self) -> dict[str, int]:
         """Return the process id of each child by the name of its program's module."""
-        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children(self.process.pid)}
-        return {row[row.index("twostep.core.tethered") + 2].removeprefix("twostep."): pid for pid, row in commands.items()}
+        rows = commands(self.process.pid).items()
+        return {row[row.index("twostep.core.tethered") + 2].removeprefix("twostep."): pid for pid, row in rows}
 
     def ended(self) -> tuple[int, str]:
         """Wait for the end; return the exit code and what was complained about."""

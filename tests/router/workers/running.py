@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 
-from twostep.tests.processes import children
-from twostep.tests.router.cluster import TEXT, say
+from twostep.tests.processes import commands
+from twostep.tests.router.cluster import TEXT, say, until
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 
 START_S = 90.0
@@ -43,9 +43,11 @@ class RunningWorkers:
 
     async def all_gone(self, pids: Iterable[int]) -> None:
         """Wait until none of these processes is there any more."""
-        async with asyncio.timeout(START_S):
-            while any(os.path.exists(f"/proc/{pid}") for pid in pids):  # noqa: ASYNC110, ASYNC240, PTH110
-                await asyncio.sleep(0.02)
+
+        async def are_gone() -> bool:
+            return not any(os.path.exists(f"/proc/{pid}") for pid in pids)  # noqa: ASYNC240, PTH110
+
+        await until(are_gone, timeout_s=START_S)
 
     async def ended(self) -> int:
         async with asyncio.timeout(START_S):
@@ -53,16 +55,7 @@ class RunningWorkers:
 
 
 def workers_of(pid: int) -> dict[int, int]:
-    commands = {child: _command(child) for child in children(pid)}
-    return {int(Path(row[row.index("--config") + 1]).stem): child for child, row in commands.items() if "--config" in row}
-
-
-def _command(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except FileNotFoundError:
-        # It has just ended.
-        return []
+    return {int(Path(row[row.index("--config") + 1]).stem): child for child, row in commands(pid).items() if "--config" in row}
 
 
 def settings(**given: Any) -> Sequence[str]:
@@ -100,19 +93,22 @@ async def running_workers(folder: Path, **given: Any) -> AsyncIterator[RunningWo
 
 async def ready(running: RunningWorkers, num_workers: int) -> None:
     """Wait until so many workers say that they can serve."""
-    async with asyncio.timeout(START_S), running.client() as http:
-        while True:
+    async with running.client() as http:
+
+        async def are_ready() -> bool:
             report = (await http.get("/ready")).json()
-            if report["ready"] and len(report["workers"]) == num_workers:
-                return
-            await asyncio.sleep(0.05)
+            return report["ready"] and len(report["workers"]) == num_workers
+
+        await until(are_ready, timeout_s=START_S)
 
 
 async def until_logged(log: Sequence[str], message: str) -> None:
     """Wait until a line with that message is there. Raises TimeoutError."""
-    async with asyncio.timeout(START_S):
-        while not any(json.loads(line)["message"] == message for line in log if line.startswith("{")):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+
+    async def is_logged() -> bool:
+        return any(json.loads(line)["message"] == message for line in log if line.startswith("{"))
+
+    await until(is_logged, timeout_s=START_S)
 
 
 async def _end(process: Process) -> None:

@@ -6,17 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import grpc.aio
 import httpx
 import pytest
 
 from twostep.proto import node_pb2, serving_pb2
+from twostep.proto.rpc import open_channel
 from twostep.proto.serving_pb2_grpc import ServingStub
 from twostep.tests.router.cluster import TEXT, chat_body, read_metric, text_of, until
 from twostep.tests.router.tiny_tokenizer import write_folder
@@ -73,24 +74,43 @@ def said(heard: Sequence[str]) -> str:
     return text_of([json.loads(line.removeprefix("data: ")) for line in heard if line.startswith("data: {")])
 
 
+@dataclass(slots=True)
+class Stream:
+    """A client's answer. `is_whole` says whether it came to its end."""
+
+    heard: list[str] = field(default_factory=list)
+    is_whole: bool = False
+
+    async def listen(self, running: RunningWorkers) -> None:
+        async with running.client() as http:
+            self.is_whole = await lines_of(http, self.heard)
+
+
+@asynccontextmanager
+async def streaming(running: RunningWorkers) -> AsyncIterator[tuple[Slow, list[Stream]]]:
+    """Let every client ask; inside the block the answers wait for their first token, and after it all have ended."""
+    slow, streams = Slow(running), [Stream() for _ in range(NUM_CLIENTS)]
+    async with asyncio.TaskGroup() as tasks:
+        for stream in streams:
+            tasks.create_task(stream.listen(running))
+        await slow.asked(NUM_CLIENTS)
+        yield slow, streams
+
+
 async def test_streams_of_others_go_on_when_a_worker_is_killed_and_new_requests_succeed(tmp_path: Path) -> None:
-    async with running_workers(tmp_path) as running, AsyncExitStack() as stack:
-        slow, heard = Slow(running), [list[str]() for _ in range(NUM_CLIENTS)]
-        clients = [await stack.enter_async_context(running.client()) for _ in heard]
-        async with asyncio.TaskGroup() as tasks:
-            streams = [tasks.create_task(lines_of(http, lines)) for http, lines in zip(clients, heard, strict=True)]
-            await slow.asked(NUM_CLIENTS)
+    async with running_workers(tmp_path) as running:
+        async with streaming(running) as (slow, streams):
             slow.say()
             before = running.pids
             os.kill(before[1], signal.SIGKILL)
             await running.all_gone([before[1]])
-            async with running.client() as http:
+            async with running.client() as http, asyncio.TaskGroup() as tasks:
                 quick = tasks.create_task(lines_of(http, []))
                 await slow.asked(NUM_CLIENTS + 1)
                 await ready(running, 2)
                 slow.say_all()
-                assert await quick
-        survived = [said(lines) for stream, lines in zip(streams, heard, strict=True) if stream.result()]
+            assert quick.result()
+        survived = [said(stream.heard) for stream in streams if stream.is_whole]
         assert 0 < len(survived) < NUM_CLIENTS
         assert set(survived) == {TEXT.decode()}
         after = running.pids
@@ -121,8 +141,7 @@ async def test_each_page_speaks_for_all_workers(tmp_path: Path) -> None:
 async def test_the_workers_share_the_grpc_port_too(tmp_path: Path) -> None:
     async with running_workers(tmp_path) as running:
         for _ in range(NUM_CLIENTS):
-            options = [("grpc.use_local_subchannel_pool", 1)]
-            async with grpc.aio.insecure_channel(running.grpc, options=options) as channel:
+            async with open_channel(running.grpc) as channel:
                 stub: Any = ServingStub(channel)  # type: ignore[no-untyped-call]
                 request = serving_pb2.GenerateRequest(text="hi", stop=serving_pb2.StopRules(max_tokens=100))
                 assert "".join([reply.delta.text async for reply in stub.Generate(request, timeout=30)]) == TEXT.decode()
@@ -132,17 +151,13 @@ async def test_the_workers_share_the_grpc_port_too(tmp_path: Path) -> None:
 
 
 async def test_sigterm_lets_every_worker_finish_what_it_has(tmp_path: Path) -> None:
-    async with running_workers(tmp_path) as running, AsyncExitStack() as stack:
-        slow, heard = Slow(running), [list[str]() for _ in range(NUM_CLIENTS)]
-        clients = [await stack.enter_async_context(running.client()) for _ in heard]
-        async with asyncio.TaskGroup() as tasks:
-            streams = [tasks.create_task(lines_of(http, lines)) for http, lines in zip(clients, heard, strict=True)]
-            await slow.asked(NUM_CLIENTS)
+    async with running_workers(tmp_path) as running:
+        async with streaming(running) as (slow, streams):
             running.process.send_signal(signal.SIGTERM)
             slow.say()
             slow.say_all()
-        assert {said(lines) for stream, lines in zip(streams, heard, strict=True) if stream.result()} == {TEXT.decode()}
-        assert all(stream.result() for stream in streams)
+        assert all(stream.is_whole for stream in streams)
+        assert {said(stream.heard) for stream in streams} == {TEXT.decode()}
         assert await running.ended() == 0
         assert not any("Traceback" in line for line in running.log)
 
