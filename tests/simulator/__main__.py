@@ -8,7 +8,7 @@ from twostep.tests.simulator.mutants import MUTANTS, Mutant, mutated
 from twostep.tests.simulator.scenario import draw
 from twostep.tests.simulator.shrink import shrink, violates
 from twostep.tests.simulator.simulation import simulate
-from twostep.tests.simulator.storm import Failure, hunt, show, storm, tell_on_terminal
+from twostep.tests.simulator.storm import Failure, Progress, hunt, show, storm
 
 MUTANT_SEEDS = 2000
 
@@ -21,8 +21,9 @@ def main(argv: list[str] | None = None) -> int:
     if options.mutants:
         mutants = [one for one in MUTANTS if options.mutant in ("", one.name) and not (options.common and one.is_rare)]
         return hunt_all(mutants, options.within, options.jobs)
-    report = storm(range(options.start, options.start + options.seeds), jobs=options.jobs, tell=tell_on_terminal)
-    tell_on_terminal("")
+    progress = Progress()
+    report = storm(range(options.start, options.start + options.seeds), jobs=options.jobs, tell=progress)
+    progress("")
     print(*show(report), sep="\n", flush=True)
     return 1 if report.failures else 0
 

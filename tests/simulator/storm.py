@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from twostep.core.tethered import die_with
 from twostep.tests.simulator.mutants import mutated
@@ -21,6 +21,7 @@ CHUNKS_PER_PROCESS = 50
 """After so many a process is replaced: what thousands of dead worlds leave behind is not all collected."""
 MAX_SEED_S = 120
 """A seed that takes so long in real time hangs."""
+LOG_EVERY_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +121,20 @@ def _chunks(seeds: range) -> Iterator[range]:
     return (seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK))
 
 
-def tell_on_terminal(line: str) -> None:
-    """Show progress on one line of a terminal, and nowhere else."""
-    if sys.stderr.isatty():
-        print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
+class Progress:
+    """Shows how far a storm is: always on one line of a terminal, and once a minute as a line of a log."""
+
+    def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._next_s = clock() + LOG_EVERY_S
+
+    def __call__(self, line: str) -> None:
+        if self._stream.isatty():
+            print(f"\r{line}\033[K", end="", file=self._stream, flush=True)
+        elif line and self._clock() >= self._next_s:
+            print(line, file=self._stream, flush=True)
+            self._next_s = self._clock() + LOG_EVERY_S
 
 
 def show(report: Report, *, limit: int = 10) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """The cluster under the storms of many seeds; and the simulator itself: that it repeats, and that it sees what it should."""
 
 import asyncio
+import io
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from twostep.tests.simulator.mutants import mutated
 from twostep.tests.simulator.scenario import draw
 from twostep.tests.simulator.shrink import shrink, violates
 from twostep.tests.simulator.simulation import Result, simulate
+from twostep.tests.simulator.storm import Progress
 
 NUM_SEEDS = 2000
 NUM_LONG_SEEDS = 20_000
@@ -55,6 +57,16 @@ def test_what_is_attached_though_it_does_not_match_is_noticed() -> None:
         violations = simulate(scenario).violations
     assert {violation.invariant for violation in violations} <= SPOILT
     assert violations
+
+
+def test_a_storm_that_writes_to_a_log_says_once_a_minute_how_far_it_is() -> None:
+    log, now = io.StringIO(), [0.0]
+    progress = Progress(log, lambda: now[0])
+    for second in range(0, 150, 10):
+        now[0] = second
+        progress(f"{second} seeds")
+    progress("")
+    assert log.getvalue().splitlines() == ["60 seeds", "120 seeds"]
 
 
 def test_a_failing_run_is_shrunk_to_what_makes_it_fail() -> None:
