@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from statistics import median
 
 from twostep.benchmarks.cluster.client import Answer, Client
@@ -16,38 +17,40 @@ from twostep.benchmarks.harness.rows import Measured
 ALONE = "1P1D, 512 in, 32 out, one at a time: "
 TTFT, TPOT = f"{ALONE}TTFT", f"{ALONE}TPOT"
 OUTPUT = "1P1D, 256 in, 128 out, 16 at a time: output"
-AT_ONCE, WARM_UP = 16, 2
+AT_ONCE = 16
+Side = Callable[[Client, Prompts], Awaitable[tuple[float, ...]]]
 
 
-async def measure_alone(effort: Effort) -> Outcomes:
-    prompts, num_requests = Prompts(11), effort.pick(5, 2)
-
-    async def side(client: Client) -> tuple[float, float]:
-        """Return the median TTFT and TPOT, in milliseconds."""
-        answers = [_sound(await client.ask(prompts.draw(512), 32)) for _ in range(num_requests)]
-        tpots_s = [(one.total_s - one.ttft_s) / (32 - 1) for one in answers]
-        return 1e3 * median(one.ttft_s for one in answers), 1e3 * median(tpots_s)
-
+async def measure(effort: Effort) -> Outcomes:
     async with running_cluster("model=smollm2") as ours, vllm_pair() as theirs:
-        sides = [client for client in (ours.client, theirs) if client]
-        rounds = [[await side(client) for client in sides] for _ in range(1 + effort.rounds)][1:]
-    return {row: _measured(rounds, figure) for figure, row in enumerate((TTFT, TPOT))}
+
+        async def in_turn(side: Side) -> Sequence[Sequence[tuple[float, ...]]]:
+            """Return each round's figures, for each side; the round that warms up is left out."""
+            prompts, rounds = Prompts(11), []
+            for _ in range(1 + effort.rounds):
+                with theirs.frozen() if theirs else nullcontext():
+                    sides = [await side(ours.client, prompts)]
+                rounds.append([*sides, await side(theirs.client, prompts)] if theirs else sides)
+            return rounds[1:]
+
+        alone = await in_turn(lambda client, prompts: _one_at_a_time(client, prompts, effort.pick(5, 2)))
+        together = await in_turn(_together)
+    return {TTFT: _measured(alone, 0), TPOT: _measured(alone, 1), OUTPUT: _measured(together, 0)}
 
 
-async def measure_output(effort: Effort) -> Outcomes:
-    prompts = Prompts(12)
+async def _one_at_a_time(client: Client, prompts: Prompts, num_requests: int) -> tuple[float, float]:
+    """Return the median TTFT and TPOT, in milliseconds."""
+    answers = [_sound(await client.ask(prompts.draw(512), 32)) for _ in range(num_requests)]
+    tpots_s = [(one.total_s - one.ttft_s) / (32 - 1) for one in answers]
+    return 1e3 * median(one.ttft_s for one in answers), 1e3 * median(tpots_s)
 
-    async def side(client: Client) -> float:
-        """Return how many tokens came in a second."""
-        started = time.monotonic()
-        for answer in await asyncio.gather(*(client.ask(prompts.draw(256), 128) for _ in range(AT_ONCE))):
-            _sound(answer)
-        return AT_ONCE * 128 / (time.monotonic() - started)
 
-    async with running_cluster("model=smollm2") as ours, vllm_pair() as theirs:
-        sides = [client for client in (ours.client, theirs) if client]
-        rounds = [[(await side(client),) for client in sides] for _ in range(1 + effort.rounds)][1:]
-    return {OUTPUT: _measured(rounds, 0)}
+async def _together(client: Client, prompts: Prompts) -> tuple[float]:
+    """Return how many tokens came in a second."""
+    started = time.monotonic()
+    for answer in await asyncio.gather(*(client.ask(prompts.draw(256), 128) for _ in range(AT_ONCE))):
+        _sound(answer)
+    return (AT_ONCE * 128 / (time.monotonic() - started),)
 
 
 def _measured(rounds: Sequence[Sequence[tuple[float, ...]]], figure: int) -> Measured:
@@ -63,4 +66,4 @@ def _sound(answer: Answer) -> Answer:
     return answer
 
 
-PAIR_ROWS = [Measurement((TTFT, TPOT), measure_alone), Measurement((OUTPUT,), measure_output)]
+PAIR = Measurement((TTFT, TPOT, OUTPUT), measure)

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -29,8 +31,27 @@ FLAGS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class VllmPair:
+    """A client of the pair, and the groups of its processes."""
+
+    client: Client
+    groups: Sequence[int]
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop its processes for the block: its workers spin on their cores also when they have nothing to do."""
+        for group in self.groups:
+            os.killpg(group, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for group in self.groups:
+                os.killpg(group, signal.SIGCONT)
+
+
 @asynccontextmanager
-async def vllm_pair() -> AsyncIterator[Client | None]:
+async def vllm_pair() -> AsyncIterator[VllmPair | None]:
     """Run vLLM's pair, the prefill server on the first core and the decode server on the second; None without vLLM."""
     python, cores = os.environ.get(VARIABLE), sorted(os.sched_getaffinity(0))[:2]
     if not python:
@@ -44,11 +65,11 @@ async def vllm_pair() -> AsyncIterator[Client | None]:
             await asyncio.gather(*(_healthy(port) for port in ports[:2]))
         for server, (_, core, _) in zip(servers, roles, strict=True):
             _pin_workers(server.pid, core)
-        await stack.enter_async_context(_process(python, str(PROXY), *map(str, (ports[2], *ports[:2])), log=None))
+        proxy = await stack.enter_async_context(_process(python, str(PROXY), *map(str, (ports[2], *ports[:2])), log=None))
         await _healthy(ports[2])
         client = Client(f"http://127.0.0.1:{ports[2]}")
         stack.push_async_callback(client.close)
-        yield client
+        yield VllmPair(client, [process.pid for process in (*servers, proxy)])
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,34 +1,53 @@
-"""What many long requests leave behind in the router's memory, once its bounded tables are full."""
+"""What many long requests leave behind in the router's memory, once its bounded tables are full.
+
+`TWOSTEP_SOAK_REQUESTS` asks for another number of requests: 200,000 take about an hour.
+"""
+
+import os
 
 from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort
 from twostep.benchmarks.harness.rows import Measured
 from twostep.benchmarks.router_rows import prompts
-from twostep.benchmarks.router_rows.stand import send, standing
+from twostep.benchmarks.router_rows.stand import Server, send, standing
 from twostep.router.history import MAX_STORIES
 from twostep.router.piecewise import MAX_BYTES
 
 GROWN = "memory grown by 1M long requests"
+VARIABLE = "TWOSTEP_SOAK_REQUESTS"
 PROMPT_CHARACTERS = 20_000
 NUM_REQUESTS = 3000
+NUM_LOOKS = 10
+MOST_AT_ONCE = 1000
+"""So many bodies are made before they are sent."""
 NUM_FIRST = max(MAX_STORIES, MAX_BYTES // (2 * PROMPT_CHARACTERS)) + 200
 """They fill the stories that are kept, and the tokens of pieces: a prompt takes about twice its characters there."""
 
 
 async def measure(effort: Effort) -> Outcomes:
-    count = effort.pick(NUM_REQUESTS, 500)
+    count = int(os.environ.get(VARIABLE, effort.pick(NUM_REQUESTS, 500)))
     async with standing(with_peers=False) as stand:
+        num_failed = await _ask(stand.ours, range(NUM_FIRST))
+        resident = [stand.ours.resident_bytes() / 1e6]
+        for look in range(NUM_LOOKS):
+            done = NUM_FIRST + count * look // NUM_LOOKS
+            num_failed += await _ask(stand.ours, range(done, NUM_FIRST + count * (look + 1) // NUM_LOOKS))
+            resident.append(stand.ours.resident_bytes() / 1e6)
+    note = (
+        f"{count} requests of 20 KB were sent, not a million; before them {NUM_FIRST} that filled what is bounded; "
+        f"after each tenth: {', '.join(f'{one:.0f}' for one in resident)} MB"
+    )
+    return {GROWN: Measured((resident[-1] - resident[0],), (), num_failed, note)}
 
-        async def ask(num: int, seed: int) -> int:
-            texts = (prompts.text(PROMPT_CHARACTERS, 100_000 * seed + number) for number in range(num))
-            return (await send(stand.ours, [prompts.chat(stand.ours.model, text, 8) for text in texts], at_once=16)).num_failed
 
-        num_failed = await ask(NUM_FIRST, 1)
-        before = stand.ours.resident_bytes()
-        num_failed += await ask(count, 2)
-        grown = (stand.ours.resident_bytes() - before) / 1e6
-    note = f"{count} requests of 20 KB were sent, not a million; before them {NUM_FIRST} that filled what is bounded"
-    return {GROWN: Measured((grown,), (), num_failed, note)}
+async def _ask(server: Server, numbers: range) -> int:
+    """Send prompts by their numbers; returns how many failed."""
+    num_failed = 0
+    for start in range(0, len(numbers), MOST_AT_ONCE):
+        texts = [prompts.text(PROMPT_CHARACTERS, number) for number in numbers[start : start + MOST_AT_ONCE]]
+        bodies = [prompts.chat(server.model, text, 8) for text in texts]
+        num_failed += (await send(server, bodies, at_once=16)).num_failed
+    return num_failed
 
 
 MEMORY = Measurement((GROWN,), measure)
