@@ -9,7 +9,7 @@ from twostep.core.certificates import FrontTlsConfig, TlsConfig
 from twostep.core.config import Port, Seconds, config
 from twostep.core.otlp import TracingConfig
 from twostep.router.discovery.config import DiscoveryConfig
-from twostep.router.model_folder import is_fake
+from twostep.router.text.model_folder import is_fake
 
 Count = Annotated[int, Field(gt=0)]
 

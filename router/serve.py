@@ -11,31 +11,31 @@ from twostep.core.errors import NodeUnavailable
 from twostep.core.interpreter import keep_loaded
 from twostep.core.otlp import exporting
 from twostep.router.address import address_of
-from twostep.router.admission import Admission
-from twostep.router.app import Pages, build_app
-from twostep.router.awake import awake_clock
-from twostep.router.body import BodyReader
-from twostep.router.completions import Completions
+from twostep.router.admission.in_flight import Admission
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.choose import choose_discovery
-from twostep.router.dispatch import Dispatcher
-from twostep.router.generation import Generator
-from twostep.router.grpc_api import ServingService
-from twostep.router.grpc_door import grpc_door
-from twostep.router.http_door import listen, run_http
-from twostep.router.http_server import LAST_WORDS_S, new_http_server
-from twostep.router.json_endpoint import JsonEndpoint
+from twostep.router.front.generation import Generator
+from twostep.router.front.grpc.api import ServingService
+from twostep.router.front.grpc.door import grpc_door
+from twostep.router.front.http.app import Pages, build_app
+from twostep.router.front.http.body import BodyReader
+from twostep.router.front.http.completions import Completions
+from twostep.router.front.http.dialect import Chat, PlainCompletion
+from twostep.router.front.http.door import listen, run_http
+from twostep.router.front.http.json_endpoint import JsonEndpoint
+from twostep.router.front.http.server import LAST_WORDS_S, new_http_server
+from twostep.router.front.http.state_pages import OwnPages
+from twostep.router.front.http.tokenization import Tokenization
+from twostep.router.front.model import ServedModel
+from twostep.router.front.readiness import Readiness
+from twostep.router.front.waking import Waking
 from twostep.router.metrics import Metrics
-from twostep.router.model import ServedModel
-from twostep.router.node_pool import NodePool
-from twostep.router.openai.dialect import Chat, PlainCompletion
-from twostep.router.readiness import Readiness
-from twostep.router.state_pages import OwnPages
-from twostep.router.templates.renderer import open_renderer
-from twostep.router.tokenization import Tokenization
-from twostep.router.tokenizer import load_tokenizer
-from twostep.router.tracing import Tracing
-from twostep.router.waking import Waking
+from twostep.router.nodes.awake import awake_clock
+from twostep.router.nodes.pool import NodePool
+from twostep.router.requests.dispatch import Dispatcher
+from twostep.router.requests.tracing import Tracing
+from twostep.router.text.templates.renderer import open_renderer
+from twostep.router.text.tokenizer import load_tokenizer
 from twostep.router.worker_group import SingleWorker, WorkerGroup
 
 

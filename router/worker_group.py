@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from twostep.router.address import tell_addresses
-from twostep.router.readiness import Readiness
-from twostep.router.state_pages import StatePages
+from twostep.router.front.http.state_pages import StatePages
+from twostep.router.front.readiness import Readiness
 
 
 class WorkerGroup(Protocol):

@@ -9,9 +9,9 @@ from typing import cast
 from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.core.ids import Incarnation, NodeId, NodeRef, RequestId, RouterId
 from twostep.router.discovery.member import Member
-from twostep.router.events import StreamEvent
-from twostep.router.node_client import Beat, Living, NodeClient
-from twostep.router.node_view import NodeDescription, NodeStatus, Peer, PeerState
+from twostep.router.nodes.client import Beat, Living, NodeClient
+from twostep.router.nodes.events import StreamEvent
+from twostep.router.placement.node_view import NodeDescription, NodeStatus, Peer, PeerState
 
 PROVEN = PeerState(is_proven=True, state="proven", reason="", path="nixl", bytes_per_s=1e9)
 FINGERPRINT = Fingerprint.from_dict({})

@@ -15,7 +15,7 @@ from twostep.router.config import RouterConfig
 from twostep.router.discovery.kubernetes_api import open_api
 from twostep.router.discovery.kubernetes_watch import KubernetesWatch
 from twostep.router.discovery.member import Member
-from twostep.router.node_pool import NodePool
+from twostep.router.nodes.pool import NodePool
 
 CPU = "watch, heartbeats and peers, CPU"
 MEDIAN = "watch, heartbeats and peers, age of a change, median"

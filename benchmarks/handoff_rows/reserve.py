@@ -17,9 +17,9 @@ from twostep.benchmarks.harness.rounds import Effort, Side, alternate, percentil
 from twostep.core.ids import RequestId, RouterId
 from twostep.core.request import Request, SamplingParams, StopRules, Timing
 from twostep.proto.rpc import open_channel
-from twostep.router.events import Reserved
-from twostep.router.node_client import Living, NodeClient
-from twostep.router.node_view import NodeDescription
+from twostep.router.nodes.client import Living, NodeClient
+from twostep.router.nodes.events import Reserved
+from twostep.router.placement.node_view import NodeDescription
 
 RESERVE = "reserve round trip p99, D busy"
 PROMPT_TOKENS, LONG_TOKENS = 256, 4000

@@ -14,8 +14,8 @@ from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Busy, Engine, StepResult
 from twostep.engine.runner import Collect, OnLayers, Ran, Runner
 from twostep.node.pace_meter import PaceMeter
-from twostep.router.node_load import NodeLoad, Work, view_of
-from twostep.router.node_view import NodeDescription, NodeStatus, NodeView, PeerState, Typical
+from twostep.router.placement.node_load import NodeLoad, Work, view_of
+from twostep.router.placement.node_view import NodeDescription, NodeStatus, NodeView, PeerState, Typical
 
 FIRST = Attempt(1)
 OUTPUT_TOKENS = 1 << 30

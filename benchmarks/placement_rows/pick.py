@@ -16,14 +16,14 @@ from twostep.core.ids import BlockHash, Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.pace import PrefillCurve, RatePoint, StepPace
 from twostep.core.request import Request, SamplingParams, StopRules
 from twostep.router.config import RouterConfig
-from twostep.router.fleet import Fleet
 from twostep.router.metrics import Metrics
-from twostep.router.node_load import NodeLoad, view_of
-from twostep.router.node_view import NodeDescription, NodeStatus, PeerState, Typical
-from twostep.router.placement import AVOID_NOTHING
-from twostep.router.placer import Errand, Placer
-from twostep.router.prefix_index import PrefixIndex
-from twostep.router.prompt_hashes import Naming
+from twostep.router.placement.choose import AVOID_NOTHING
+from twostep.router.placement.fleet import Fleet
+from twostep.router.placement.node_load import NodeLoad, view_of
+from twostep.router.placement.node_view import NodeDescription, NodeStatus, PeerState, Typical
+from twostep.router.placement.placer import Errand, Placer
+from twostep.router.placement.prefix_index import PrefixIndex
+from twostep.router.placement.prompt_hashes import Naming
 
 PICK = "one pick among 10,000 nodes, p99"
 NUM_NODES = 10_000

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from itertools import count
 
 from twostep.router.config import RouterConfig
-from twostep.router.fleet import Fleet
 from twostep.router.metrics import Metrics
-from twostep.router.node_view import NodeView, Typical
-from twostep.router.placement import AVOID_NOTHING, Placement
-from twostep.router.placer import Errand, Placer
-from twostep.router.prefix_index import PrefixIndex
+from twostep.router.placement.choose import AVOID_NOTHING, Placement
+from twostep.router.placement.fleet import Fleet
+from twostep.router.placement.node_view import NodeView, Typical
+from twostep.router.placement.placer import Errand, Placer
+from twostep.router.placement.prefix_index import PrefixIndex
 
 Place = Callable[[Errand], Placement]
 Policy = Callable[[Fleet, PrefixIndex, Placer], Place]

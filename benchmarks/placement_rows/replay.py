@@ -15,12 +15,12 @@ from twostep.benchmarks.placement_rows.trace import Arrival
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
 from twostep.engine.engine import StepResult
-from twostep.router.fleet import Fleet
-from twostep.router.node_view import Typical
-from twostep.router.placement import Placement
-from twostep.router.placer import Errand
-from twostep.router.prefix_index import PrefixIndex
-from twostep.router.prompt_hashes import Naming
+from twostep.router.placement.choose import Placement
+from twostep.router.placement.fleet import Fleet
+from twostep.router.placement.node_view import Typical
+from twostep.router.placement.placer import Errand
+from twostep.router.placement.prefix_index import PrefixIndex
+from twostep.router.placement.prompt_hashes import Naming
 
 INDEX_BYTES = 256 << 20
 

@@ -10,8 +10,8 @@ from twostep.benchmarks.harness.rounds import Effort
 from twostep.benchmarks.harness.rows import Measured
 from twostep.benchmarks.router_rows import prompts
 from twostep.benchmarks.router_rows.stand import Server, send, standing
-from twostep.router.history import MAX_STORIES
-from twostep.router.piecewise import MAX_BYTES
+from twostep.router.requests.history import MAX_STORIES
+from twostep.router.text.piecewise import MAX_BYTES
 
 GROWN = "memory grown by 1M long requests"
 VARIABLE = "TWOSTEP_SOAK_REQUESTS"

@@ -17,7 +17,7 @@ from pathlib import Path
 from twostep.benchmarks.router_rows.load import Plan, Result
 from twostep.benchmarks.router_rows.shape import WORD
 from twostep.cli.model_store.catalogue import find_model
-from twostep.router.tokenizer import load_tokenizer
+from twostep.router.text.tokenizer import load_tokenizer
 
 VARIABLE = "TWOSTEP_ROUTER_PEERS"
 MODEL = "smollm2"

@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from twostep.core.errors import InvalidRequest, NodeUnavailable, ServingError
-from twostep.router.http_edge import on_serving_error
+from twostep.router.front.http.edge import on_serving_error
 
 CONNECT_S = 5.0
 HOP_BY_HOP = frozenset(

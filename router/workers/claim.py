@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from twostep.router.config import RouterConfig
-from twostep.router.http_door import cannot_listen, listen
+from twostep.router.front.http.door import cannot_listen, listen
 
 
 @contextmanager

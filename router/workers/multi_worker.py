@@ -18,10 +18,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from twostep.core.errors import ServingError, UnknownRequest
-from twostep.router.http_edge import on_serving_error
-from twostep.router.http_server import HttpServer
-from twostep.router.readiness import Readiness
-from twostep.router.state_pages import StatePages, state_routes
+from twostep.router.front.http.edge import on_serving_error
+from twostep.router.front.http.server import HttpServer
+from twostep.router.front.http.state_pages import StatePages, state_routes
+from twostep.router.front.readiness import Readiness
 from twostep.router.workers.joint_pages import joint_metrics, joint_readiness, latest_story
 from twostep.router.workers.siblings import Siblings
 

@@ -18,7 +18,7 @@ from twostep.core.host_port import join_host_port
 from twostep.core.logging import logging_options
 from twostep.router.address import tell_addresses
 from twostep.router.config import RouterConfig
-from twostep.router.http_server import LAST_WORDS_S
+from twostep.router.front.http.server import LAST_WORDS_S
 from twostep.router.workers.claim import claimed
 from twostep.router.workers.restart_policy import (
     Due,

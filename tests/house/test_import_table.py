@@ -57,8 +57,8 @@ GRPC_EDGES = frozenset(
         *("proto/wire.py", "proto/rpc.py", "node/handoff_wire.py"),
         *("node/service.py", "prefill_node/service.py", "decode_node/service.py"),
         *("prefill_node/destination_client.py", "decode_node/source_client.py"),
-        *("router/node_client.py", "cli/node_client.py"),
-        *("router/grpc_api.py", "router/grpc_door.py", "router/grpc_wire.py"),
+        *("router/nodes/client.py", "cli/node_client.py"),
+        *("router/front/grpc/api.py", "router/front/grpc/door.py", "router/front/grpc/wire.py"),
         "benchmarks/router_rows/mock_nodes.py",
     }
 )

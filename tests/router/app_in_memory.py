@@ -7,25 +7,25 @@ from contextlib import asynccontextmanager
 import httpx
 
 from twostep.core.request import FinishReason, Request
-from twostep.router.admission import Admission
-from twostep.router.app import Pages, build_app
+from twostep.router.admission.in_flight import Admission
 from twostep.router.bill import Intake, Timeline, make_bill
 from twostep.router.config import RouterConfig
-from twostep.router.delivery import TokenSink
 from twostep.router.discovery.static import StaticDiscovery
-from twostep.router.generation import Generator
-from twostep.router.history import History
+from twostep.router.front.generation import Generator
+from twostep.router.front.http.app import Pages, build_app
+from twostep.router.front.http.state_pages import OwnPages
+from twostep.router.front.model import ServedModel
+from twostep.router.front.openai.accept import ModelLimits
+from twostep.router.front.readiness import Readiness
 from twostep.router.metrics import Metrics
-from twostep.router.model import ServedModel
-from twostep.router.node_pool import NodePool
-from twostep.router.openai.accept import ModelLimits
-from twostep.router.placement import Placement
-from twostep.router.readiness import Readiness
-from twostep.router.run import Outcome
+from twostep.router.nodes.pool import NodePool
+from twostep.router.placement.choose import Placement
+from twostep.router.requests.delivery import TokenSink
+from twostep.router.requests.history import History
+from twostep.router.requests.run import Outcome
 from twostep.router.serve import endpoints
-from twostep.router.state_pages import OwnPages
-from twostep.router.templates.renderer import open_renderer
-from twostep.router.tokenizer import load_tokenizer
+from twostep.router.text.templates.renderer import open_renderer
+from twostep.router.text.tokenizer import load_tokenizer
 from twostep.tests.router.test_placement import node
 
 LIMITS = ModelLimits(max_model_tokens=4096, max_prompt_tokens=4000, vocab_size=300)

@@ -7,8 +7,8 @@ import pytest
 from twostep.core.errors import InvalidRequest, PromptTooLong, UnknownModel
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams
-from twostep.router.openai.accept import ModelLimits, accept, require_model
-from twostep.router.openai.chat_request import ChatRequest
+from twostep.router.front.openai.accept import ModelLimits, accept, require_model
+from twostep.router.front.openai.chat_request import ChatRequest
 
 LIMITS = ModelLimits(max_model_tokens=100, max_prompt_tokens=90, vocab_size=1000)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from twostep.core.errors import NoReadyNode, QueueFull
-from twostep.router.admission import Admission
+from twostep.router.admission.in_flight import Admission
 from twostep.router.metrics import Metrics
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from twostep.core.errors import QueueFull
 from twostep.core.ids import RequestId
-from twostep.router.admission_queue import AdmissionQueue, Limits
-from twostep.router.demand import Capacity, Demand, Entry
+from twostep.router.admission.demand import Capacity, Demand, Entry
+from twostep.router.admission.queue import AdmissionQueue, Limits
 
 TWO_NODES = Capacity(num_computing=2, kv_tokens=0)
 LIMITS = Limits(ahead_s=1.0, wait_s=5.0)

@@ -1,4 +1,4 @@
-from twostep.router.awake import MAX_GAP_S, awake_clock
+from twostep.router.nodes.awake import MAX_GAP_S, awake_clock
 from twostep.tests.handoff.clock import ManualClock
 
 

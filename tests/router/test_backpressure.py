@@ -14,9 +14,9 @@ from twostep.proto import node_pb2 as pb
 from twostep.router.bill import Intake
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.static import StaticDiscovery
-from twostep.router.dispatch import Dispatcher
 from twostep.router.metrics import Metrics
-from twostep.router.node_pool import NodePool
+from twostep.router.nodes.pool import NodePool
+from twostep.router.requests.dispatch import Dispatcher
 from twostep.tests.router.cluster import until
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 from twostep.tests.router.token_sinks import AtOnce

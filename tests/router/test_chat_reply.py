@@ -16,10 +16,10 @@ from twostep.core.errors import (
     UnknownModel,
 )
 from twostep.core.ids import RequestId
-from twostep.router.openai.chat_reply import ChatReplyWriter
-from twostep.router.openai.event import error_body, error_event
-from twostep.router.openai.reply import Choice
-from twostep.router.usage import Usage
+from twostep.router.front.openai.chat_reply import ChatReplyWriter
+from twostep.router.front.openai.event import error_body, error_event
+from twostep.router.front.openai.reply import Choice
+from twostep.router.front.openai.usage import Usage
 
 WRITER = ChatReplyWriter(RequestId("req-abc"), 'model "\0"', 1234)
 USAGE = Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=3)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from twostep.core.errors import InvalidRequest
-from twostep.router.openai.conversation_of import conversation_of
-from twostep.router.openai.parse import parse_chat_request
-from twostep.router.templates.conversation import Conversation
-from twostep.router.templates.plain import PlainRenderer
+from twostep.router.front.openai.conversation_of import conversation_of
+from twostep.router.front.openai.parse import parse_chat_request
+from twostep.router.text.templates.conversation import Conversation
+from twostep.router.text.templates.plain import PlainRenderer
 
 HI = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": None}}, "extra": 1}

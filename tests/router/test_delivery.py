@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from twostep.router.delivery import Delivery
+from twostep.router.requests.delivery import Delivery
 
 
 class Client:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twostep.router.detokenize import ByteDetokenizer, Detokenizer, StreamDetokenizer
+from twostep.router.text.detokenize import ByteDetokenizer, Detokenizer, StreamDetokenizer
 from twostep.tests.router.tiny_tokenizer import byte_level_tokenizer
 
 TOKENIZER = byte_level_tokenizer()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-from twostep.router.event_stream import EventStream
+from twostep.router.front.http.event_stream import EventStream
 
 
 class Connection:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from twostep.router.bill import Bill, Intake, Timeline, make_bill
-from twostep.router.experience import UNMEASURED_OUTPUT_TOKENS, Experience
+from twostep.router.placement.experience import UNMEASURED_OUTPUT_TOKENS, Experience
 
 
 def bill(prefill_node: str | None = "p", *, attempts: int = 1, cached_tokens: int = 0) -> Bill:

@@ -4,10 +4,10 @@ import random
 from dataclasses import replace
 
 from twostep.core.ids import Incarnation, NodeId, NodeRef
-from twostep.router.fleet import Fleet
-from twostep.router.node_view import NodeView
-from twostep.router.placement import Avoid, Expected, choose
-from twostep.router.prefix_index import NO_HITS
+from twostep.router.placement.choose import Avoid, Expected, choose
+from twostep.router.placement.fleet import Fleet
+from twostep.router.placement.node_view import NodeView
+from twostep.router.placement.prefix_index import NO_HITS
 from twostep.tests.router.test_placement import EXPECTED, held, node, ref
 
 

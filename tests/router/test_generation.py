@@ -6,11 +6,11 @@ import pytest
 
 from twostep.core.errors import QueueFull, RequestFault
 from twostep.core.ids import RequestId
-from twostep.router.admission import Admission
-from twostep.router.completions import choice_ids
-from twostep.router.generation import run_together
+from twostep.router.admission.in_flight import Admission
+from twostep.router.front.generation import run_together
+from twostep.router.front.http.completions import choice_ids
+from twostep.router.front.openai.usage import Usage, total
 from twostep.router.metrics import Metrics
-from twostep.router.usage import Usage, total
 
 
 async def later(value: int, turns: int) -> int:

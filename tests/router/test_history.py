@@ -7,7 +7,7 @@ import pytest
 from twostep.core.errors import NodeUnavailable
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
-from twostep.router.history import History, told
+from twostep.router.requests.history import History, told
 
 
 def request(name: str) -> Request:

@@ -8,10 +8,10 @@ import pytest
 from starlette.applications import Starlette
 
 from twostep.core.config import load
-from twostep.router.admission import Admission
+from twostep.router.admission.in_flight import Admission
 from twostep.router.config import RouterConfig
-from twostep.router.http_door import listen, run_http
-from twostep.router.http_server import new_http_server
+from twostep.router.front.http.door import listen, run_http
+from twostep.router.front.http.server import new_http_server
 from twostep.router.metrics import Metrics
 
 pytestmark = pytest.mark.processes

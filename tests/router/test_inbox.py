@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from twostep.core.ids import RequestId
-from twostep.router.events import Event, TokenArrived
-from twostep.router.inbox import Inbox
+from twostep.router.nodes.events import Event, TokenArrived
+from twostep.router.nodes.inbox import Inbox
 
 
 def token(index: int) -> TokenArrived:

@@ -14,7 +14,7 @@ from twostep.core.errors import (
     RequestFault,
     ServingError,
 )
-from twostep.router.node_health import FAILURES_IN_A_ROW, NodeHealth
+from twostep.router.nodes.health import FAILURES_IN_A_ROW, NodeHealth
 from twostep.tests.handoff.clock import ManualClock
 
 SICK = NodeUnavailable("it gave up the request")

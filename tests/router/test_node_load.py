@@ -2,8 +2,8 @@
 
 from twostep.core.ids import Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.pace import PrefillCurve, RatePoint
-from twostep.router.node_load import NodeLoad, Work
-from twostep.router.node_view import NodeStatus
+from twostep.router.placement.node_load import NodeLoad, Work
+from twostep.router.placement.node_view import NodeStatus
 
 A, B, C = RequestId("a"), RequestId("b"), RequestId("c")
 NODE = NodeRef(NodeId("p"), Incarnation(1))

@@ -11,7 +11,7 @@ from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Incarnation, NodeId, NodeRef
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import geometry_from_pb
-from twostep.router import node_client
+from twostep.router.nodes import client
 from twostep.tests.router.cluster import chat_body, cluster, events, say, text_of, until
 from twostep.tests.router.fake_nodes import GEOMETRY, FakeDecode, FakePrefill
 
@@ -164,7 +164,7 @@ async def test_a_node_that_cannot_be_understood_is_not_used_and_does_no_harm(
 
     async with cluster(tmp_path, num_prefill=2, is_ready=False) as running:
         running.p.ref = NodeRef(NodeId("p0"), Incarnation(9))
-        monkeypatch.setattr(node_client, "geometry_from_pb", refuse_zero_heads)
+        monkeypatch.setattr(client, "geometry_from_pb", refuse_zero_heads)
         running.p.geometry = replace(GEOMETRY, end_head=0)
 
         async def is_named() -> bool:

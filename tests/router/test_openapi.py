@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from twostep.core.errors import error_classes
-from twostep.router.openai.reply_shapes import (
+from twostep.router.front.openai.reply_shapes import (
     ChatChunk,
     ChatReply,
     CompletionChunk,

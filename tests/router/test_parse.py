@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twostep.core.errors import InvalidRequest, Unsupported
-from twostep.router.openai.parse import parse_chat_request
+from twostep.router.front.openai.parse import parse_chat_request
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}

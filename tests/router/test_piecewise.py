@@ -8,8 +8,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
-from twostep.router.piecewise import CUT, LONG_CHARACTERS, PIECE_CHARACTERS, Pieces, cut, may_be_cut
-from twostep.router.tokenizer import FolderTokenizer
+from twostep.router.text.piecewise import CUT, LONG_CHARACTERS, PIECE_CHARACTERS, Pieces, cut, may_be_cut
+from twostep.router.text.tokenizer import FolderTokenizer
 from twostep.tests.router.tiny_tokenizer import byte_level_tokenizer, write_folder
 
 ALPHABET = "he llo wörld  \n\t12 3,4.'s<|im_start|>слово 漢字 _-"

@@ -10,11 +10,11 @@ from twostep.core.block_news import BlockNews
 from twostep.core.errors import NoReadyNode
 from twostep.core.ids import Incarnation, NodeId, NodeRef
 from twostep.core.pace import PrefillCurve, RatePoint, StepPace
-from twostep.router.fleet import Fleet
-from twostep.router.node_view import Memory, NodeDescription, NodeView
-from twostep.router.placement import AVOID_NOTHING, Avoid, Bypass, Cost, Expected, Placement, choose
-from twostep.router.prefix_index import NO_HITS, Hits, PrefixIndex
-from twostep.router.prompt_hashes import Naming, PromptHashes
+from twostep.router.placement.choose import AVOID_NOTHING, Avoid, Bypass, Cost, Expected, Placement, choose
+from twostep.router.placement.fleet import Fleet
+from twostep.router.placement.node_view import Memory, NodeDescription, NodeView
+from twostep.router.placement.prefix_index import NO_HITS, Hits, PrefixIndex
+from twostep.router.placement.prompt_hashes import Naming, PromptHashes
 from twostep.tests.router.fake_nodes import FINGERPRINT, GEOMETRY
 
 NUM_TOKENS = 32 * 10 + 1

@@ -3,12 +3,12 @@
 from twostep.core.ids import Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.request import Request, SamplingParams, ServiceLevel, StopRules
 from twostep.router.config import RouterConfig
-from twostep.router.fleet import Fleet
 from twostep.router.metrics import Metrics
-from twostep.router.node_view import NodeView, Typical
-from twostep.router.placement import AVOID_NOTHING
-from twostep.router.placer import Errand, Placer
-from twostep.router.prefix_index import PrefixIndex
+from twostep.router.placement.choose import AVOID_NOTHING
+from twostep.router.placement.fleet import Fleet
+from twostep.router.placement.node_view import NodeView, Typical
+from twostep.router.placement.placer import Errand, Placer
+from twostep.router.placement.prefix_index import PrefixIndex
 from twostep.tests.router.test_placement import NAMING, node, ref
 
 

@@ -1,7 +1,7 @@
 """A picture of a prefix cache that is wrong for long raises an alarm, once."""
 
 from twostep.core.ids import Incarnation, NodeId, NodeRef
-from twostep.router.prefix_accuracy import MIN_REQUESTS, PrefixAccuracy
+from twostep.router.placement.prefix_accuracy import MIN_REQUESTS, PrefixAccuracy
 
 NODE = NodeRef(NodeId("p"), Incarnation(1))
 

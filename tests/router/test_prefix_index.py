@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from twostep.core.block_hash import hash_chain, prefix_root
 from twostep.core.block_news import BlockNews
 from twostep.core.ids import BlockHash, Incarnation, NodeId, NodeRef
-from twostep.router.prefix_index import PrefixIndex
-from twostep.router.prompt_hashes import Naming, PromptHashes
+from twostep.router.placement.prefix_index import PrefixIndex
+from twostep.router.placement.prompt_hashes import Naming, PromptHashes
 
 NAMING = Naming("m", "w", "", 32)
 LARGE = Naming("m", "w", "", 64)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from twostep.core.block_hash import hash_chain, prefix_root
-from twostep.router.prompt_hashes import RUN_TOKENS, chain_of
+from twostep.router.placement.prompt_hashes import RUN_TOKENS, chain_of
 
 ROOT = prefix_root("m", "w")
 

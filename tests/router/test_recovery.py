@@ -19,8 +19,8 @@ from twostep.core.errors import (
 )
 from twostep.proto import node_pb2 as pb
 from twostep.proto.wire import error_to_pb
-from twostep.router.node_client import NodeClient
-from twostep.router.node_health import FAILURES_IN_A_ROW
+from twostep.router.nodes.client import NodeClient
+from twostep.router.nodes.health import FAILURES_IN_A_ROW
 from twostep.tests.router.cluster import Cluster, chat_body, cluster, events, say, text_of, until
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 

@@ -16,7 +16,7 @@ from twostep.core.errors import (
 from twostep.core.ids import Attempt, Generation, Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.request import FinishReason, Request, SamplingParams, StopRules
 from twostep.core.ticket import LandingExtent, Leg, Ticket, TokenRange
-from twostep.router.events import (
+from twostep.router.nodes.events import (
     DecodeEnded,
     NodeLost,
     PrefillDone,
@@ -27,8 +27,8 @@ from twostep.router.events import (
     ReserveSlow,
     TokenArrived,
 )
-from twostep.router.placement import Bypass, Placement
-from twostep.router.request_state import WAIT, Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
+from twostep.router.placement.choose import Bypass, Placement
+from twostep.router.requests.state import WAIT, Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
 from twostep.tests.router.test_placement import node
 
 ID = RequestId("req-1")

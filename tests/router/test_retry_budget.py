@@ -1,5 +1,5 @@
 from twostep.core.errors import ChecksumMismatch, NodeUnreachable
-from twostep.router.retry_budget import RetryBudget
+from twostep.router.requests.retry_budget import RetryBudget
 from twostep.tests.handoff.clock import ManualClock
 
 ERROR = ChecksumMismatch("block 3")

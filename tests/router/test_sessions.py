@@ -1,7 +1,7 @@
 """Where sessions were served last."""
 
 from twostep.core.ids import Incarnation, NodeId, NodeRef
-from twostep.router.sessions import Sessions
+from twostep.router.placement.sessions import Sessions
 
 HERE = frozenset({NodeRef(NodeId("p"), Incarnation(1))})
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twostep.router.stop_strings import StopStrings
+from twostep.router.text.stop_strings import StopStrings
 
 
 def feed(stops: list[str], pieces: list[str]) -> tuple[list[str], str | None]:

@@ -13,8 +13,8 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from twostep.core.errors import InvalidRequest
-from twostep.router.templates.conversation import Conversation
-from twostep.router.templates.template import ChatTemplates
+from twostep.router.text.templates.conversation import Conversation
+from twostep.router.text.templates.template import ChatTemplates
 
 pytestmark = pytest.mark.processes
 

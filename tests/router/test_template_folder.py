@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from twostep.core.errors import ConfigError
-from twostep.router.templates.folder import read_template_set
+from twostep.router.text.templates.folder import read_template_set
 
 
 def sources(folder: Path, settings: dict[str, Any], given: Path | None = None) -> dict[str, str]:

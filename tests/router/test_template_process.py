@@ -7,9 +7,9 @@ import time
 import pytest
 
 from twostep.core.errors import ConfigError, InvalidRequest
-from twostep.router.templates.conversation import Conversation
-from twostep.router.templates.folder import TemplateSet
-from twostep.router.templates.renderer import NUM_PROCESSES, ProcessRenderer
+from twostep.router.text.templates.conversation import Conversation
+from twostep.router.text.templates.folder import TemplateSet
+from twostep.router.text.templates.renderer import NUM_PROCESSES, ProcessRenderer
 from twostep.tests.processes import children, is_gone
 from twostep.tests.router.cluster import until
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from twostep.core.errors import ConfigError, InvalidRequest
-from twostep.router.templates.conversation import Conversation
-from twostep.router.templates.template import ChatTemplates
+from twostep.router.text.templates.conversation import Conversation
+from twostep.router.text.templates.template import ChatTemplates
 
 HI = [{"role": "user", "content": "hé<😀>"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "[1]"}}

@@ -8,11 +8,11 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from twostep.core.errors import ConfigError
-from twostep.router.model import ServedModel
-from twostep.router.openai.accept import ModelLimits
-from twostep.router.templates.conversation import Conversation
-from twostep.router.templates.template import ChatTemplates
-from twostep.router.tokenizer import ByteTokenizer, FolderTokenizer, load_tokenizer
+from twostep.router.front.model import ServedModel
+from twostep.router.front.openai.accept import ModelLimits
+from twostep.router.text.templates.conversation import Conversation
+from twostep.router.text.templates.template import ChatTemplates
+from twostep.router.text.tokenizer import ByteTokenizer, FolderTokenizer, load_tokenizer
 from twostep.tests.router.tiny_tokenizer import CHATML, byte_level_tokenizer, write_folder
 
 

@@ -8,8 +8,8 @@ import pytest
 from twostep.core.ids import RequestId
 from twostep.core.spans import Span, TraceContext
 from twostep.router.bill import TTFT_PARTS, make_bill
-from twostep.router.history import RequestStory
-from twostep.router.tracing import Traced, Tracing, request_spans
+from twostep.router.requests.history import RequestStory
+from twostep.router.requests.tracing import Traced, Tracing, request_spans
 from twostep.tests.core.test_spans import HEADER, SPAN, TRACE, collector
 from twostep.tests.router.cluster import chat_body, cluster
 from twostep.tests.router.test_bill import DECODE, PREFILL, TIMES

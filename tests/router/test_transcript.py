@@ -1,8 +1,8 @@
 """What is shown and billed of an answer."""
 
 from twostep.core.request import StopRules
-from twostep.router.detokenize import ByteDetokenizer
-from twostep.router.transcript import Transcript
+from twostep.router.text.detokenize import ByteDetokenizer
+from twostep.router.text.transcript import Transcript
 
 
 def transcript(*stops: str, rules: StopRules | None = None) -> Transcript:

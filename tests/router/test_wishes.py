@@ -4,8 +4,8 @@ import pytest
 
 from twostep.core.errors import InvalidRequest
 from twostep.core.request import ServiceLevel
-from twostep.router.openai.generation_fields import GenerationFields
-from twostep.router.wishes import NO_WISHES, Wishes, read_wishes
+from twostep.router.front.openai.generation_fields import GenerationFields
+from twostep.router.front.wishes import NO_WISHES, Wishes, read_wishes
 
 
 def read(**given: str) -> Wishes:

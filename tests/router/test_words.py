@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from twostep.router import words
-from twostep.router.word_rules import UnknownRule, in_ascii
-from twostep.router.words import Words, words_of
+from twostep.router.text import words
+from twostep.router.text.word_rules import UnknownRule, in_ascii
+from twostep.router.text.words import Words, words_of
 from twostep.tests.router.tiny_tokenizer import byte_level_tokenizer
 
 LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

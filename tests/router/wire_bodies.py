@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from twostep.router.openai.chat_request import CHAT_NEUTRAL, ChatRequest
-from twostep.router.openai.completion_request import COMPLETION_NEUTRAL, CompletionRequest
+from twostep.router.front.openai.chat_request import CHAT_NEUTRAL, ChatRequest
+from twostep.router.front.openai.completion_request import COMPLETION_NEUTRAL, CompletionRequest
 
 numbers = st.integers() | st.floats() | st.sampled_from([0, -1, 1, 16, 1 << 31, 1 << 32, 1 << 63, 1 << 64, 10**400])
 texts = st.text(max_size=20) | st.sampled_from(

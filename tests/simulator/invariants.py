@@ -19,9 +19,9 @@ from twostep.kv_transfer.transport import WriteState
 from twostep.node.leases import Heartbeat, HeartbeatVerdict
 from twostep.proto import handoff_pb2
 from twostep.proto.wire import leg_from_pb
-from twostep.router.events import TokenArrived
-from twostep.router.node_connection import NodeConnection
-from twostep.router.request_state import Accept, RequestState
+from twostep.router.nodes.connection import NodeConnection
+from twostep.router.nodes.events import TokenArrived
+from twostep.router.requests.state import Accept, RequestState
 from twostep.tests.simulator.faults import Fate
 from twostep.tests.simulator.model import expected_kv
 from twostep.tests.simulator.network import Call

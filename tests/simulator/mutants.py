@@ -37,10 +37,10 @@ from twostep.node.leases import Leases
 from twostep.prefill_node.leg_record import LegRecord
 from twostep.prefill_node.leg_runner import LegRunner
 from twostep.prefill_node.legs import Legs as SourceLegs
-from twostep.router.admission_queue import AdmissionQueue
-from twostep.router.events import Reserved, ReserveFailed, ReserveQueued
-from twostep.router.node_connection import NodeConnection
-from twostep.router.request_state import RequestState
+from twostep.router.admission.queue import AdmissionQueue
+from twostep.router.nodes.connection import NodeConnection
+from twostep.router.nodes.events import Reserved, ReserveFailed, ReserveQueued
+from twostep.router.requests.state import RequestState
 
 Patch = AbstractContextManager[Any]
 

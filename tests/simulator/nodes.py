@@ -22,13 +22,13 @@ from twostep.node.service import add_node_service
 from twostep.prefill_node import service as prefill_service
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.node import PrefillNode
-from twostep.router.awake import awake_clock
 from twostep.router.config import RouterConfig
 from twostep.router.discovery.static import StaticDiscovery
-from twostep.router.dispatch import Dispatcher
 from twostep.router.metrics import Metrics
-from twostep.router.node_client import NodeClient
-from twostep.router.node_pool import NodePool
+from twostep.router.nodes.awake import awake_clock
+from twostep.router.nodes.client import NodeClient
+from twostep.router.nodes.pool import NodePool
+from twostep.router.requests.dispatch import Dispatcher
 from twostep.tests.simulator.model import SlowRunner
 from twostep.tests.simulator.network import Network, SimServer
 from twostep.tests.simulator.process import Process

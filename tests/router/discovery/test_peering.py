@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import count
 
 from twostep.router.discovery.member import Member, Role
-from twostep.router.peering import Peering, distance
+from twostep.router.nodes.peering import Peering, distance
 
 
 def node(role: Role, name: str, *, zone: str = "", host: str = "") -> Member:

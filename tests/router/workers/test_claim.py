@@ -6,7 +6,7 @@ import pytest
 
 from twostep.core.errors import ConfigError
 from twostep.router.config import RouterConfig
-from twostep.router.http_door import listen
+from twostep.router.front.http.door import listen
 from twostep.router.workers.claim import claimed
 
 pytestmark = pytest.mark.processes

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 
 from twostep.core.errors import ServingError, UnknownRequest
 from twostep.router.config import RouterConfig
-from twostep.router.http_edge import on_serving_error
-from twostep.router.state_pages import state_routes
+from twostep.router.front.http.edge import on_serving_error
+from twostep.router.front.http.state_pages import state_routes
 from twostep.router.workers import supervise
 from twostep.router.workers.multi_worker import MultiWorker
 from twostep.router.workers.siblings import Siblings

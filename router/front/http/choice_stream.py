@@ -1,0 +1,40 @@
+"""Writes one choice of a streamed reply: several may share the stream, each with its own index."""
+
+from collections.abc import Sequence
+
+from twostep.router.front.http.event_stream import EventStream
+from twostep.router.front.openai.reply import Choice, ReplyWriter
+from twostep.router.text.transcript import Piece
+
+
+class ChoiceStream:
+    """A PieceSink: one event for each token that lets text be shown."""
+
+    def __init__(self, index: int, echo: str, writer: ReplyWriter, stream: EventStream) -> None:
+        self._index = index
+        self._echo = echo
+        self._writer = writer
+        self._stream = stream
+        self._has_opened = False
+
+    def put(self, pieces: Sequence[Piece]) -> bool:
+        events = self._opening()
+        for piece in pieces:
+            if piece.text:
+                events += self._writer.text(self._index, piece.text)
+        return self._stream.put(events) if events else True
+
+    async def settle(self) -> None:
+        await self._stream.settle()
+
+    async def finish(self, choice: Choice, rest: str) -> None:
+        """Write `rest`, the text held back so far, and the reason why the choice ends."""
+        text = self._writer.text(self._index, rest) if rest else b""
+        self._stream.put(self._opening() + text + self._writer.finish(choice))
+        await self._stream.settle()
+
+    def _opening(self) -> bytes:
+        if self._has_opened:
+            return b""
+        self._has_opened = True
+        return self._writer.opening(self._index, self._echo)

@@ -1,0 +1,43 @@
+"""Says of one request why it was served where it was, and what came of that. Pure: a story in, plain values out."""
+
+from dataclasses import asdict
+
+from twostep.router.front.openai.event import Json
+from twostep.router.placement.choose import Cost
+from twostep.router.placement.node_view import NodeView
+from twostep.router.requests.history import AttemptStory, RequestStory
+
+
+def explain(story: RequestStory) -> Json:
+    """Return the explanation as the HTTP door tells it; times in seconds."""
+    return {
+        "request": story.request,
+        "client_id": story.client_id,
+        "arrived_at": story.arrived_at,
+        "prompt_tokens": story.num_prompt_tokens,
+        "outcome": story.outcome,
+        "attempts": [_attempt(attempt) for attempt in story.attempts],
+        "bill": story.bill.as_json() if story.bill else None,
+    }
+
+
+def _attempt(attempt: AttemptStory) -> Json:
+    placement = attempt.placement
+    return {
+        "prefill": _node(placement.prefill),
+        "decode": _node(placement.decode),
+        "why": placement.bypass or "cheapest_pair",
+        "expected_s": _cost(placement.cost),
+        "expected_alone_s": _cost(placement.alone_cost),
+        "expected_cached_tokens": placement.cached_tokens,
+        "tokens_before": attempt.num_tokens,
+        "error": attempt.error,
+    }
+
+
+def _cost(cost: Cost | None) -> Json | None:
+    return {**asdict(cost), "ttft": cost.ttft, "total": cost.total} if cost else None
+
+
+def _node(node: NodeView | None) -> Json | None:
+    return {"node": str(node.ref), "load": node.load} if node else None
