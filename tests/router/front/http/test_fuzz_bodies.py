@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twostep.tests.router.app_in_memory import client_of_app
 from twostep.tests.router.cluster import events
+from twostep.tests.router.front.http.app_in_memory import client_of_app
+from twostep.tests.router.front.http.wire_bodies import PATHS
 from twostep.tests.router.tiny_tokenizer import write_folder
-from twostep.tests.router.wire_bodies import PATHS
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=1500)
@@ -73,6 +73,6 @@ def test_bytes_that_are_no_request_are_answered_as_such(path: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", PATHS)
 def test_no_body_of_many_is_answered_with_an_error_of_ours_where_a_template_renders(path: str, tmp_path: Path) -> None:
-    template = (Path(__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
+    template = (Path(__file__).parents[2] / "text" / "templates" / "families" / "qwen3.jinja").read_text(encoding="utf-8")
     folder = write_folder(tmp_path / "fake", settings={"chat_template": template, "eos_token": "<|im_end|>"})
     fuzz(path, str(folder), written(path), MANY)

@@ -111,7 +111,7 @@ async def test_a_number_that_cannot_be_written_down_is_refused() -> None:
 
 ROUTER = """
 import asyncio
-from twostep.tests.router.test_template_process import asking, renderer
+from twostep.tests.router.text.templates.test_process import asking, renderer
 
 async def main():
     async with renderer(processor_time_s=1.0) as templates:

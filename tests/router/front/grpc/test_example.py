@@ -11,7 +11,7 @@ from twostep.tests.router.cluster import cluster
 
 pytestmark = pytest.mark.processes
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "grpc_client.py"
+EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "grpc_client.py"
 
 
 async def test_the_example_prints_the_answer_and_what_it_took(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from twostep.router.placement.choose import Avoid, Expected, choose
 from twostep.router.placement.fleet import Fleet
 from twostep.router.placement.node_view import NodeView
 from twostep.router.placement.prefix_index import NO_HITS
-from twostep.tests.router.test_placement import EXPECTED, held, node, ref
+from twostep.tests.router.placement.test_choose import EXPECTED, held, node, ref
 
 
 def large(chance: random.Random, *, num_nodes: int = 40) -> list[NodeView]:

@@ -8,7 +8,7 @@ import pytest
 
 from twostep.proto import node_pb2 as pb
 from twostep.tests.router.cluster import Cluster, cluster, until
-from twostep.tests.router.raw_http import chat_request, connection, memory, post
+from twostep.tests.router.front.http.raw_http import chat_request, connection, memory, post
 
 pytestmark = pytest.mark.processes
 

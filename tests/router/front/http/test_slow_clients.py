@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from twostep.tests.router.cluster import cluster, until
-from twostep.tests.router.raw_http import PATH, chat_request, connection, error_of, post
+from twostep.tests.router.front.http.raw_http import PATH, chat_request, connection, error_of, post
 
 pytestmark = pytest.mark.processes
 

@@ -29,7 +29,7 @@ from twostep.router.nodes.events import (
 )
 from twostep.router.placement.choose import Bypass, Placement
 from twostep.router.requests.state import WAIT, Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
-from twostep.tests.router.test_placement import node
+from twostep.tests.router.placement.test_choose import node
 
 ID = RequestId("req-1")
 P, D = NodeRef(NodeId("p"), Incarnation(1)), NodeRef(NodeId("d"), Incarnation(1))

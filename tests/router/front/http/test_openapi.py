@@ -21,8 +21,8 @@ from twostep.router.front.openai.reply_shapes import (
     TokenizeReply,
     VersionReply,
 )
-from twostep.tests.router.app_in_memory import client_of_app
 from twostep.tests.router.cluster import chat_body, events
+from twostep.tests.router.front.http.app_in_memory import client_of_app
 
 FOR_MACHINES = {"/metrics", "/openapi.json"}
 NOT_SENT = {401, 403, 409, 499}

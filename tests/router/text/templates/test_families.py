@@ -18,7 +18,7 @@ from twostep.router.text.templates.template import ChatTemplates
 
 pytestmark = pytest.mark.processes
 
-FOLDER = Path(__file__).parent / "chat_templates"
+FOLDER = Path(__file__).parent / "families"
 FAMILIES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
 TAKES_ONLY_PARTS = "smolvlm"
 TAKES_PARTS = {"gemma3", "glm4moe", "lfm2_2_5", "llama3_2_vision", "mistral_v3_tekken", "mistral_v7_tekken", TAKES_ONLY_PARTS}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from twostep.tests.router.cluster import chat_body, cluster
-from twostep.tests.router.raw_http import PATH, chat_request, connection, error_of, peak_memory, post
+from twostep.tests.router.front.http.raw_http import PATH, chat_request, connection, error_of, peak_memory, post
 from twostep.tests.router.tiny_tokenizer import write_folder
 
 pytestmark = pytest.mark.processes

@@ -26,7 +26,7 @@ from twostep.router.requests.run import Outcome
 from twostep.router.serve import endpoints
 from twostep.router.text.templates.renderer import open_renderer
 from twostep.router.text.tokenizer import load_tokenizer
-from twostep.tests.router.test_placement import node
+from twostep.tests.router.placement.test_choose import node
 
 LIMITS = ModelLimits(max_model_tokens=4096, max_prompt_tokens=4000, vocab_size=300)
 

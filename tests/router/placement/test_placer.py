@@ -9,7 +9,7 @@ from twostep.router.placement.fleet import Fleet
 from twostep.router.placement.node_view import NodeView, Typical
 from twostep.router.placement.placer import Errand, Placer
 from twostep.router.placement.prefix_index import PrefixIndex
-from twostep.tests.router.test_placement import NAMING, node, ref
+from twostep.tests.router.placement.test_choose import NAMING, node, ref
 
 
 class Town:

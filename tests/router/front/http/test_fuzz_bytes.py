@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twostep.tests.router.cluster import cluster
-from twostep.tests.router.raw_http import chat_request, connection
+from twostep.tests.router.front.http.raw_http import chat_request, connection
 
 pytestmark = pytest.mark.processes
 
