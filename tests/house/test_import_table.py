@@ -52,6 +52,12 @@ SHIPPED = [name for name in FOLDERS if name != "benchmarks"]
 TOP_FOLDERS = {name.partition("/")[0] for name in FOLDERS}
 """Their names at the top of the repository, which nothing may be imported by."""
 
+ROUTER_FOLDERS = (
+    *("text", "discovery", "admission", "placement", "nodes", "requests"),
+    *("front/openai", "front", "front/http", "front/grpc", "workers"),
+)
+"""The router's own folders: each imports none but those before it."""
+
 GRPC_EDGES = frozenset(
     {
         *("proto/wire.py", "proto/rpc.py", "node/handoff_wire.py"),
@@ -115,6 +121,18 @@ def _foreign_folders(path: Path) -> set[str]:
     return ours - home(path).imports - {path.parts[0]}
 
 
+def _router_folder(module: str) -> str:
+    """Return in which of the router's folders a dotted name is, nothing for one beside them."""
+    around = [name for name in ROUTER_FOLDERS if module.startswith(f"twostep.router.{name.replace('/', '.')}.")]
+    return max(around, key=len, default="")
+
+
+def _later_folders_of_the_router(path: Path) -> set[str]:
+    own = _router_folder(".".join(("twostep", *path.with_suffix("").parts)))
+    later = ROUTER_FOLDERS[ROUTER_FOLDERS.index(own) + 1 :] if own else ()
+    return {_router_folder(module) for module in imported_modules(path)} & set(later)
+
+
 def _used_without_leave(path: Path) -> set[str]:
     return {module for module in imported_modules(path) & ONLY_IN.keys() if path.as_posix() not in ONLY_IN[module]}
 
@@ -126,6 +144,12 @@ def offences(rule: Callable[[Path], set[str]]) -> dict[str, set[str]]:
 
 def test_a_folder_imports_only_the_folders_that_the_table_allows() -> None:
     assert offences(_foreign_folders) == {}
+
+
+def test_the_routers_folders_import_none_but_those_before_them() -> None:
+    folders = {path.parts[1] for path in FILES if path.is_relative_to("router") and len(path.parts) > 2}
+    assert folders == {name.partition("/")[0] for name in ROUTER_FOLDERS}
+    assert offences(_later_folders_of_the_router) == {}
 
 
 def test_a_folder_never_imports_what_the_table_forbids() -> None:
