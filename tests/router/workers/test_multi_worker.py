@@ -105,13 +105,18 @@ async def test_a_worker_keeps_its_doors_shut_while_others_can_serve_and_it_canno
 
 
 class Scripted(Siblings):
-    """Worker 0 answers when it is asked, or does not, as the script says."""
+    """Worker 0 answers when it is asked, or does not, as the script says; then its process has to end."""
 
-    def __init__(self, folder: Path, script: Sequence[bool]) -> None:
+    def __init__(self, folder: Path, script: Sequence[bool], process: asyncio.subprocess.Process) -> None:
         super().__init__(folder)
         self.script = list(script)
+        self._process = process
 
     async def ask(self, number: int, path: str, *, within_s: float = 1.0) -> Mapping[int, httpx.Response | None]:
+        if not self.script:
+            # Killed, but not yet buried.
+            await self._process.wait()
+            return {}
         return {number: httpx.Response(200) if self.script.pop(0) else None}
 
 
@@ -120,7 +125,7 @@ async def test_a_worker_that_has_not_answered_three_times_in_a_row_is_killed(
 ) -> None:
     monkeypatch.setattr(supervise, "LOOK_S", 0.01)
     process = await asyncio.create_subprocess_exec("sleep", "1000")
-    siblings = Scripted(tmp_path, [True, False, False, True, False, False, False])
+    siblings = Scripted(tmp_path, [True, False, False, True, False, False, False], process)
     async with asyncio.timeout(60):
         code = await Supervisor(RouterConfig(workers=2), tmp_path, siblings)._until_it_ends(0, process)
     assert (code, siblings.script) == (-signal.SIGKILL, [])
