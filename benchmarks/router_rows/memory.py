@@ -18,6 +18,8 @@ VARIABLE = "TWOSTEP_SOAK_REQUESTS"
 PROMPT_CHARACTERS = 20_000
 NUM_REQUESTS = 3000
 NUM_LOOKS = 10
+PREFIX_MEMORY_S = 10.0
+"""The mock nodes do not tell what they hold. For so long a prompt is taken to be there: what is known of them is soon full."""
 MOST_AT_ONCE = 1000
 """So many bodies are made before they are sent."""
 NUM_FIRST = max(MAX_STORIES, MAX_BYTES // (2 * PROMPT_CHARACTERS)) + 200
@@ -26,7 +28,7 @@ NUM_FIRST = max(MAX_STORIES, MAX_BYTES // (2 * PROMPT_CHARACTERS)) + 200
 
 async def measure(effort: Effort) -> Outcomes:
     count = int(os.environ.get(VARIABLE, effort.pick(NUM_REQUESTS, 500)))
-    async with standing(with_peers=False) as stand:
+    async with standing(with_peers=False, prefix_memory_s=PREFIX_MEMORY_S) as stand:
         num_failed = await _ask(stand.ours, range(NUM_FIRST))
         resident = [stand.ours.resident_bytes() / 1e6]
         for look in range(NUM_LOOKS):

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,11 +58,11 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(*, with_peers: bool = True, num_workers: int = 1) -> AsyncIterator[Stand]:
-    """Run everything, ready to be asked; our router as so many processes."""
+async def standing(*, with_peers: bool = True, **settings: object) -> AsyncIterator[Stand]:
+    """Run everything, ready to be asked; our router with `settings` of its configuration."""
     with tempfile.TemporaryDirectory() as name:
         async with AsyncExitStack() as stack:
-            ours = await stack.enter_async_context(_our_router(Path(name), num_workers))
+            ours = await stack.enter_async_context(_our_router(Path(name), settings))
             process, told = await stack.enter_async_context(_telling("mock_openai"))
             direct = Server("direct", told["http"], process.pid)
             paths = [path for path in os.environ.get(VARIABLE, "").split(":") if path and with_peers]
@@ -84,15 +84,15 @@ async def send(server: Server, bodies: Sequence[str], *, at_once: int = 1) -> Re
 
 
 @asynccontextmanager
-async def _our_router(folder: Path, num_workers: int) -> AsyncIterator[Server]:
+async def _our_router(folder: Path, wanted: Mapping[str, object]) -> AsyncIterator[Server]:
     words = load_tokenizer(str(find_model(MODEL)))
     [token, *_] = words.encode(WORD)
     async with _telling("mock_nodes", str(words.vocab_size), str(token)) as (_, nodes):
         addresses = folder / "router.json"
         settings = {
+            **wanted,
             "model": find_model(MODEL),
             "port": 0,
-            "workers": num_workers,
             "address_file": addresses,
             "prefill": json.dumps([nodes["prefill"]]),
             "decode": json.dumps([nodes["decode"]]),

@@ -21,7 +21,7 @@ async def measure(effort: Effort) -> Outcomes:
     found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     num_failed = 0
     async with AsyncExitStack() as stack:
-        stands = {num: await stack.enter_async_context(standing(with_peers=False, num_workers=num)) for num in found}
+        stands = {num: await stack.enter_async_context(standing(with_peers=False, workers=num)) for num in found}
         for number in range(effort.rounds + 1):
             for num, stand in stands.items():
                 tokens_per_s, cpu_ms, failed = await _ask(stand.ours, count, number)
