@@ -77,7 +77,8 @@ class PaceConfig:
     interval_s: Seconds = 15.0
     """How often everything is looked at."""
     hold_s: Seconds = 120.0
-    """For how long fewer nodes must have been enough before there are fewer; a node's start-up time where that is longer."""
+    """For how long fewer nodes must have been enough before there are fewer; a node's start-up time where that is longer. In a
+    pool so small that one node is more than max_down of it, longer in proportion."""
     max_up: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """The largest step up, as a share of the pool; two nodes are always possible."""
     max_down: Annotated[float, Field(gt=0, le=1)] = 0.25

@@ -72,7 +72,7 @@ def remember(past: Past, plan: Plan, config: AutoscalerConfig) -> Past:
     changed = [plan.at_s for role in ROLES if plan.of(role).is_change]
     needs = past.needs
     if not plan.hold:
-        longest_s = max(_hold_s(past, role, config) for role in ROLES)
+        longest_s = max(_hold_s(past, role, config, 1) for role in ROLES)
         needs = [one for one in needs if one[0] > plan.at_s - longest_s]
         needs.append((plan.at_s, NodeCount(plan.prefill.need, plan.decode.need)))
     return replace(past, needs=needs, changes=[*past.changes, *changed], ceilings=_ceilings(past, plan, config))
@@ -164,7 +164,7 @@ def _pool_plan(past: Past, seen: Seen, config: AutoscalerConfig, role: Role, nee
     pool, pace = seen.pool(role), config.pace
     why = [need.why]
     if held > need.nodes and wanted > need.nodes:
-        why.append(f"{held} were needed within the last {_hold_s(past, role, config):.0f} s")
+        why.append(f"{held} were needed within the last {_hold_s(past, role, config, pool.replicas):.0f} s")
     if wanted < held:
         why.append(f"{held} are wanted, {wanted} can be had: {_what_limits(past, config, role, wanted)}")
     target = _step(pool.replicas, wanted, pace)
@@ -202,15 +202,18 @@ def _what_limits(past: Past, config: AutoscalerConfig, role: Role, wanted: int) 
 def _held(past: Past, seen: Seen, role: Role, config: AutoscalerConfig) -> int:
     if not past.loads or seen.at_s - past.loads[0].at_s < WARM_UP_S:
         return seen.pool(role).replicas
-    since_s = seen.at_s - _hold_s(past, role, config)
+    since_s = seen.at_s - _hold_s(past, role, config, seen.pool(role).replicas)
     most = max((need.of(role) for at_s, need in past.needs if at_s > since_s), default=0)
     # Only what is there is held: a need that has passed brings nobody.
     return min(most, seen.pool(role).replicas)
 
 
-def _hold_s(past: Past, role: Role, config: AutoscalerConfig) -> float:
+def _hold_s(past: Past, role: Role, config: AutoscalerConfig, replicas: int) -> float:
+    """Return for how long fewer nodes than `replicas` must have been enough."""
+    # One node of a few is a larger share than a step down may be: it is held longer by as much.
+    steps = max(1.0, 1 / (config.pace.max_down * max(1, replicas)))
     # A node that is idle for as long as another one would take to start costs as much as that start (ski rental).
-    return max(config.pace.hold_s, past.startup_s(role, config.rates))
+    return max(steps * config.pace.hold_s, past.startup_s(role, config.rates))
 
 
 def _limits(past: Past, config: AutoscalerConfig) -> Limits:

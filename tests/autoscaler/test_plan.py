@@ -89,6 +89,20 @@ def test_a_node_that_takes_long_to_start_is_held_for_as_long() -> None:
     assert make_plan(past, seen(8, 2), config()).prefill.target == 8
 
 
+@pytest.mark.parametrize(("replicas", "held_s"), [(4, 120.0), (3, 160.0), (2, 240.0)])
+def test_a_node_that_is_much_of_its_pool_is_held_longer_in_proportion(replicas: int, held_s: float) -> None:
+    def decode_after(passed_s: float) -> int:
+        past = replace(steady(500.0, 1.0), needs=[(NOW - passed_s, NodeCount(1, replicas))])
+        return make_plan(past, seen(1, replicas), config()).decode.target
+
+    assert (decode_after(held_s - 1), decode_after(held_s)) == (replicas, replicas - 1)
+
+
+def test_a_need_is_remembered_for_as_long_as_the_smallest_pool_is_held() -> None:
+    past = replace(steady(500.0, 1.0), needs=[(NOW - 239.0, NodeCount(2, 2))])
+    assert (NOW - 239.0, NodeCount(2, 2)) in remember(past, make_plan(past, seen(2, 2), config()), config()).needs
+
+
 def test_nothing_shrinks_before_arrivals_have_been_seen_for_a_while() -> None:
     assert targets(make_plan(steady(500.0, 1.0, minutes=4), seen(8, 8), config())) == (8, 8)
     assert targets(make_plan(steady(500.0, 1.0, minutes=6), seen(8, 8), config())) == (6, 6)
