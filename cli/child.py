@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from twostep.core.child_process import send_signal
 from twostep.core.errors import ConfigError
 
 LAST_LINES = 12
@@ -53,7 +54,7 @@ class Child:
 
     async def stop(self, *, within_s: float) -> ChildEnded | None:
         """Send SIGTERM, after `within_s` SIGKILL; return when the process is gone, with its words unless it ended well."""
-        self._send(signal.SIGTERM)
+        send_signal(self._process, signal.SIGTERM)
         try:
             code = await asyncio.wait_for(self._process.wait(), within_s)
         except TimeoutError:
@@ -63,11 +64,7 @@ class Child:
         return None if code in (0, -signal.SIGTERM) else self._ended(code)
 
     def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, signum: signal.Signals) -> None:
-        if self._process.returncode is None:
-            self._process.send_signal(signum)
+        send_signal(self._process, signal.SIGKILL)
 
     def _ended(self, code: int) -> ChildEnded:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()

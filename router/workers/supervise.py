@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from twostep.core.child_process import send_signal
 from twostep.core.config import values_of
 from twostep.core.host_port import join_host_port
 from twostep.core.logging import logging_options
@@ -117,7 +118,7 @@ class Supervisor:
                 self._events.put_nowait(Listening(number))
             code = await self._until_it_ends(number, process)
         finally:
-            _send(process, signal.SIGKILL)
+            send_signal(process, signal.SIGKILL)
         served_s = None if began is None else time.monotonic() - began
         log.log(
             logging.WARNING if code else logging.INFO,
@@ -134,7 +135,7 @@ class Supervisor:
                 return bool(await process.stdout.readline())
         except TimeoutError:
             log.error("worker does not start", extra={"worker": number, "pid": process.pid, "seconds": START_S})
-            _send(process, signal.SIGKILL)
+            send_signal(process, signal.SIGKILL)
             return False
 
     async def _until_it_ends(self, number: int, process: Process) -> int:
@@ -149,16 +150,16 @@ class Supervisor:
             num_missed = 0 if answers.get(number) else num_missed + 1
             if num_missed == LOOKS:
                 log.error("worker hangs", extra={"worker": number, "pid": process.pid})
-                _send(process, signal.SIGKILL)
+                send_signal(process, signal.SIGKILL)
 
     async def _stop(self, process: Process) -> None:
         """Let the worker drain; kill it when that takes too long."""
-        _send(process, signal.SIGTERM)
+        send_signal(process, signal.SIGTERM)
         try:
             async with asyncio.timeout(self._config.drain_s + LAST_WORDS_S + STOP_MARGIN_S):
                 await process.wait()
         except TimeoutError:
-            _send(process, signal.SIGKILL)
+            send_signal(process, signal.SIGKILL)
 
     async def _tell_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -167,8 +168,3 @@ class Supervisor:
     def _addresses(self) -> dict[str, str]:
         ports = {"http": self._config.port, "grpc": self._config.grpc_port_or_next}
         return {protocol: join_host_port(self._config.host, port) for protocol, port in ports.items()}
-
-
-def _send(process: Process, signum: signal.Signals) -> None:
-    if process.returncode is None:
-        process.send_signal(signum)

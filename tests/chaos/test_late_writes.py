@@ -49,16 +49,23 @@ class Scene:
         """Ask all at once; every answer must be right."""
         await self.town.answers_rightly([question(number) for number in numbers])
 
-    async def first_to_write(self, question: Question) -> list[Program]:
-        """Freeze the prefill node that the router picks before its write; return it, then the one that answered instead."""
+    async def first_to_write(self, question: Question, moment: int = BEFORE) -> list[Program]:
+        """Freeze the prefill node that the router picks, at `moment`; return it, then the one that answered instead."""
+        async with self.writing(question, moment) as writers:
+            pass
+        return writers
+
+    @asynccontextmanager
+    async def writing(self, question: Question, moment: int) -> AsyncIterator[list[Program]]:
+        """Ask, and yield the prefill node that is frozen in its write, then the other; in the end the answer is right."""
         for node in self.town.prefill:
-            node.send(BEFORE)
+            node.send(moment)
         async with self.town.asking([question]) as streams:
             await until(self._none_frozen, within_s=LATE_S)
             writers = sorted(self.town.prefill, key=lambda node: not node.is_frozen)
-            writers[1].send(BEFORE)
+            writers[1].send(moment)
+            yield writers
         require_right(streams)
-        return writers
 
     async def _none_frozen(self) -> str:
         return "" if any(node.is_frozen for node in self.town.prefill) else "no prefill node writes"
@@ -97,10 +104,8 @@ async def scene(folder: Path, path: str, **decode: object) -> AsyncIterator[Scen
 @pytest.mark.parametrize("path", PATHS)
 async def test_what_lands_late_changes_no_kv_block_and_no_answer(path: str, tmp_path: Path) -> None:
     async with scene(tmp_path, path) as here:
-        writer, _ = here.town.prefill
-        writer.send(BEFORE if path == "shared memory" else AFTER)
-        await here.ask(0, 1)
-        assert writer.is_frozen
+        writer, _ = await here.first_to_write(question(0), BEFORE if path == "shared memory" else AFTER)
+        await here.ask(1)
         await here.cooled_down()
         lent_before = here.memory.landing()
         await here.ask(*range(2, 8))
@@ -117,12 +122,9 @@ async def test_what_lands_late_changes_no_kv_block_and_no_answer(path: str, tmp_
 @pytest.mark.parametrize("path", ["tcp", pytest.param("shared memory", marks=pytest.mark.long)])
 async def test_a_writer_killed_in_a_write_spoils_nothing_and_comes_back_at_its_address(path: str, tmp_path: Path) -> None:
     async with scene(tmp_path, path) as here:
-        writer, _ = here.town.prefill
-        writer.send(AFTER)
-        async with here.town.asking([question(0), question(1)]) as streams:
-            await writer.frozen()
+        async with here.writing(question(0), AFTER) as (writer, _):
             await writer.kill()
-        require_right(streams)
+        await here.ask(1)
         await here.cooled_down()
         await here.ask(*range(2, 8))
         kv = here.memory.kv()

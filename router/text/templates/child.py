@@ -5,6 +5,7 @@ import signal
 import sys
 from typing import Any, Self
 
+from twostep.core.child_process import send_signal
 from twostep.core.errors import ConfigError
 from twostep.router.text.templates.folder import TemplateSet
 from twostep.router.text.templates.frames import pack, read_frame
@@ -73,7 +74,7 @@ class TemplateProcess:
             async with asyncio.timeout(END_S):
                 return await self._process.wait()
         except TimeoutError:
-            self._process.kill()
+            send_signal(self._process, signal.SIGKILL)
             return await self._process.wait()
 
     def _pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
