@@ -2,9 +2,9 @@
 
 from twostep.benchmarks.cpu_rows.mixed_load import BY_BUDGET_ALONE
 from twostep.benchmarks.cpu_rows.one_engine import OneEngine, read_bytes_per_s
-from twostep.benchmarks.cpu_rows.vllm_peer import VllmPeer, vllm_peer
+from twostep.benchmarks.cpu_rows.vllm_peer import VllmPeer, in_turn, vllm_peer
 from twostep.benchmarks.harness.command import Measurement, Outcomes
-from twostep.benchmarks.harness.rounds import Effort, alternate, repeat
+from twostep.benchmarks.harness.rounds import Effort, alternate
 from twostep.benchmarks.harness.rows import Measured
 
 CASES = [(context, batch) for context in (64, 512) for batch in (1, 8, 32)]
@@ -32,7 +32,7 @@ async def _step(engine: OneEngine, peer: VllmPeer | None, context: int, batch: i
     async def theirs(peer: VllmPeer) -> float:
         return 1e3 * await peer.decode_step_s(engine.prompts(batch, context))
 
-    return await (repeat(ours, effort.rounds) if peer is None else alternate(ours, lambda: theirs(peer), effort.rounds))
+    return await in_turn(ours, peer, theirs, effort.rounds)
 
 
 async def _weights(effort: Effort) -> Outcomes:

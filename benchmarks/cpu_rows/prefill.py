@@ -1,9 +1,9 @@
 """Prefill of one prompt of SmolLM2 in bfloat16 on all cores, to its first token, and the arithmetic that it comes to."""
 
 from twostep.benchmarks.cpu_rows.one_engine import OneEngine, gemm_flops
-from twostep.benchmarks.cpu_rows.vllm_peer import VllmPeer, vllm_peer
+from twostep.benchmarks.cpu_rows.vllm_peer import VllmPeer, in_turn, vllm_peer
 from twostep.benchmarks.harness.command import Measurement, Outcomes
-from twostep.benchmarks.harness.rounds import Effort, alternate, repeat
+from twostep.benchmarks.harness.rounds import Effort, alternate
 from twostep.benchmarks.harness.rows import Measured
 
 CASES = {f"prefill of {num_tokens} tokens": num_tokens for num_tokens in (512, 2048)}
@@ -26,7 +26,7 @@ async def _speed(engine: OneEngine, peer: VllmPeer | None, num_tokens: int, effo
     async def theirs(peer: VllmPeer) -> float:
         return num_tokens / await peer.generate_s(engine.prompts(1, num_tokens), 1)
 
-    return await (repeat(ours, effort.rounds) if peer is None else alternate(ours, lambda: theirs(peer), effort.rounds))
+    return await in_turn(ours, peer, theirs, effort.rounds)
 
 
 async def _arithmetic(engine: OneEngine, effort: Effort) -> Measured:

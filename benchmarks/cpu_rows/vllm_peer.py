@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 from twostep.benchmarks.cpu_rows.mixed_load import CALM_STEPS, LONGEST, LONGEST_DECODED, NUM_STEPS, Latencies, MixedLoad
 from twostep.benchmarks.cpu_rows.one_engine import NUM_THREADS
+from twostep.benchmarks.harness.rounds import Side, alternate, repeat
+from twostep.benchmarks.harness.rows import Measured
 from twostep.cli.model_store.catalogue import find_model
 
 VARIABLE = "TWOSTEP_VLLM_PYTHON"
@@ -48,6 +50,11 @@ class VllmPeer:
                 if line.startswith(ANSWER):
                     return json.loads(line.removeprefix(ANSWER))
         raise ConnectionError("vLLM has ended")
+
+
+async def in_turn(ours: Side, peer: VllmPeer | None, theirs: Callable[[VllmPeer], Awaitable[float]], rounds: int) -> Measured:
+    """Measure our side, in turn with vLLM's where it is."""
+    return await (repeat(ours, rounds) if peer is None else alternate(ours, lambda: theirs(peer), rounds))
 
 
 @asynccontextmanager

@@ -106,6 +106,7 @@ async def test_what_lands_late_changes_no_kv_block_and_no_answer(path: str, tmp_
     async with scene(tmp_path, path) as here:
         writer, _ = await here.first_to_write(question(0), BEFORE if path == "shared memory" else AFTER)
         await here.ask(1)
+        assert writer.is_frozen
         await here.cooled_down()
         lent_before = here.memory.landing()
         await here.ask(*range(2, 8))
@@ -122,9 +123,9 @@ async def test_what_lands_late_changes_no_kv_block_and_no_answer(path: str, tmp_
 @pytest.mark.parametrize("path", ["tcp", pytest.param("shared memory", marks=pytest.mark.long)])
 async def test_a_writer_killed_in_a_write_spoils_nothing_and_comes_back_at_its_address(path: str, tmp_path: Path) -> None:
     async with scene(tmp_path, path) as here:
-        async with here.writing(question(0), AFTER) as (writer, _):
+        async with here.writing(question(0), AFTER) as (writer, _), here.town.asking([question(1)]) as others:
             await writer.kill()
-        await here.ask(1)
+        require_right(others)
         await here.cooled_down()
         await here.ask(*range(2, 8))
         kv = here.memory.kv()

@@ -155,11 +155,17 @@ async def test_a_prefix_hit_on_the_prefill_node_is_what_cached_tokens_says(tmp_p
 
 async def test_the_bill_is_sent_when_it_is_asked_for(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
+
+        async def take_time(request: pb.PrefillRequest) -> pb.PrefillReply:
+            await asyncio.sleep(0.01)
+            return await running.p.compute(request)
+
+        running.p.on_prefill = take_time
         bill = (await running.chat(bill=True)).json()["bill"]
         assert sum(bill[part] for part in TTFT_PARTS) == pytest.approx(bill["ttft"], abs=1e-5)
         assert (bill["bytes_moved"], bill["attempts"], bill["prefill_node"], bill["decode_node"]) == (640, 1, "p0", "d0")
-        # The scripted node boasts: 2 ms in an answer that may have taken less, or no time at all.
-        assert 0 <= bill["prefill"] <= 0.002
+        # The scripted node says 2 ms, and its answer takes longer.
+        assert 0 < bill["prefill"] <= 0.002
         streamed = events((await running.chat(bill=True, stream=True)).text)
         assert streamed[-2]["bill"]["decode_computed_tokens"] == 0
 
