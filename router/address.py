@@ -18,10 +18,10 @@ def address_of(listener: socket.socket) -> str:
 
 
 def tell_addresses(addresses: Mapping[str, str], path: Path | None) -> None:
-    """Log `addresses`, by protocol, and write them as JSON to `path`. Raises ConfigError when it cannot be written."""
-    log.info("router listens", extra=dict(addresses))
+    """Write `addresses`, by protocol, as JSON to `path`, then log them. Raises ConfigError when they cannot be written."""
     if path:
         write_address_file(path, addresses)
+    log.info("router listens", extra=dict(addresses))
 
 
 def require_host_and_port(address: str) -> None:

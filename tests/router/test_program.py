@@ -67,6 +67,7 @@ def test_a_signal_ends_it_well(tmp_path: Path, signum: signal.Signals) -> None:
         for line in process.stderr:
             if json.loads(line)["message"] == "router listens":
                 break
+        assert json.loads(address_file.read_text())["http"], "whoever reads the line finds the file"
         os.kill(process.pid, signum)
         _, rest = process.communicate(timeout=60)
     finally:
