@@ -29,7 +29,8 @@ from twostep.tests.handoff.solo import Solo
 pytestmark = pytest.mark.processes
 
 A = RequestId("a")
-# A word of the prefill node and the decode node's abort cross each other: whichever comes first ends the leg.
+# The decode node's abort cancels a leg; a later attempt, or the answer to the leg's own message, makes it stale. They cross:
+# whichever comes first ends it.
 CROSSING = (Cancelled, StaleLeg)
 SMALL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL))
 
