@@ -92,9 +92,6 @@ class Scenario:
     sliced: float = 0.0
     """How many turns of engines and receivers are left in their middle."""
 
-    def shortened(self, asks: tuple[Ask, ...], faults: tuple[Fault, ...]) -> "Scenario":
-        return replace(self, asks=asks, faults=faults)
-
     def describe(self) -> list[str]:
         """Return the run as lines for people."""
         lines = [
