@@ -61,7 +61,7 @@ class EngineConfig:
     """How many layers' KV is handed off together."""
     num_threads: Annotated[int, Field(gt=0)] | None = None
     """CPU threads that compute the model; unset: `OMP_NUM_THREADS`, or one for each core that this process may use."""
-    kernels: Literal["auto", "avx512bf16", "avx512", "avx2", "portable", "torch"] = "auto"
+    kernels: Literal["auto", "amx", "avx512bf16", "avx512", "avx2", "portable", "torch"] = "auto"
     """What computes. On a CPU: kernels compiled for this machine's best instructions (`auto`), for those named, or torch alone.
     Nodes that hand KV to each other must compute alike, so on a fleet of unequal processors name what all of them have. On a
     GPU: Triton's kernels (`auto`), or torch alone."""

@@ -28,6 +28,8 @@ class CpuForward:
         model = kernels.model
         self.numerics = f"{kernels.name} v{KERNELS_VERSION}"
         self._library = open_library(kernels.library)
+        if not self._library.may_multiply():
+            raise ConfigError(f"the system does not let this process use {kernels.name}: name others in engine.kernels")
         self._kv = kv
         self._embedding = model.embed_tokens.weight
         self._vocab_size, self._num_layers, self._layer_group = model.facts.vocab_size, model.facts.num_layers, layer_group

@@ -31,6 +31,7 @@ extern "C" {
 
 void part_linear(const Number* x, int64_t rows, int64_t num_in, const Number* weights, const float* bias, int64_t num_out,
                  int64_t num_threads, float* out) {
+  if (!may_multiply()) return;
   Team team(num_threads);
   Stores<Type> stores(team);
   Linear<Type> linear = pack<Type, 1>(team, stores, {weights}, {bias}, num_out, num_in);
@@ -38,8 +39,8 @@ void part_linear(const Number* x, int64_t rows, int64_t num_in, const Number* we
   team.run([&](Team::Member me) {
     project(me, stores, from, linear, [&](int64_t row, int count, int64_t panel, auto& sums) {
       for (int r = 0; r < count; r++)
-        for (int64_t c = 0; c < PANEL && panel * PANEL + c < num_out; c++)
-          out[(row + r) * num_out + panel * PANEL + c] = sums[0][r * PANEL + c];
+        for (int64_t c = 0; c < PANEL<Type> && panel * PANEL<Type> + c < num_out; c++)
+          out[(row + r) * num_out + panel * PANEL<Type> + c] = sums[0][r * PANEL<Type> + c];
     });
   });
 }
@@ -67,6 +68,7 @@ void part_cores(int64_t num_threads, int64_t* out) {
 // `query` and `out` [count][head][dim]; the chunk's tokens stand at positions from `start` on.
 void part_attend(Number* pool, int64_t num_kv_heads, int64_t block_tokens, int64_t head_dim, const int32_t* table, int64_t start,
                  int64_t count, int64_t num_heads, float scale, float cap, int64_t window, const Number* query, Number* out) {
+  if (!may_multiply()) return;
   int64_t size = num_heads * head_dim;
   Rows<Left> from = rows_of(query, count, size), to(size);
   to.resize(count);

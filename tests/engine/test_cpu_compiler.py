@@ -2,15 +2,18 @@
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from twostep.core.errors import ConfigError
+from twostep.engine import cpu_forward
 from twostep.engine.config import EngineConfig
 from twostep.engine.kernels.cpu.choice import Kernels, NoKernels, choose_kernels
 from twostep.engine.kernels.cpu.compiler import compiled_kernels
 from twostep.engine.kernels.cpu.instruction_set import (
+    AMX,
     AVX2,
     AVX512,
     AVX512_BF16,
@@ -73,15 +76,25 @@ def test_the_best_instructions_of_the_processor_come_first(
     assert available(cpuinfo(tmp_path, flags)) == expected
 
 
+SINCE_SAPPHIRE_RAPIDS = "avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16 avx512_fp16"
+
+
 @pytest.mark.parametrize(("vendor", "best"), [("GenuineIntel", AVX512), ("AuthenticAMD", AVX512_BF16)])
 def test_where_pairs_of_bfloat16_are_slow_to_multiply_float32_is(
     vendor: str, best: InstructionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    flags = "avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16 avx512_fp16"
-    found = available(cpuinfo(tmp_path, flags, vendor))
+    found = available(cpuinfo(tmp_path, SINCE_SAPPHIRE_RAPIDS, vendor))
     assert found[0] == best
-    assert set(found) == set(INSTRUCTION_SETS)
+    assert {*found, AMX} == set(INSTRUCTION_SETS)
+
+
+def test_where_tiles_are_to_be_seen_they_come_first_and_pairs_of_bfloat16_last_but_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    found = available(cpuinfo(tmp_path, f"{SINCE_SAPPHIRE_RAPIDS} amx_bf16 amx_tile amx_int8", "GenuineIntel"))
+    assert found == [AMX, AVX512, AVX512_BF16, AVX2, PORTABLE]
 
 
 def test_a_processor_that_does_not_tell_gets_what_runs_everywhere(tmp_path: Path) -> None:
@@ -166,3 +179,10 @@ def test_a_fingerprint_names_the_kernels(kernels: str, tmp_path: Path) -> None:
     runner = TorchRunner(write_tiny_llama(tmp_path / "m").folder, config)
     assert runner.kernels == kernels
     assert runner.fingerprint.numerics.split()[0] == kernels
+
+
+def test_a_system_that_keeps_the_processors_tiles_to_itself_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_forward, "open_library", lambda _: SimpleNamespace(may_multiply=lambda: 0))
+    folder = write_tiny_llama(tmp_path / "m").folder
+    with pytest.raises(ConfigError, match=r"does not let this process use portable: name others in engine\.kernels"):
+        TorchRunner(folder, EngineConfig(kernels="portable", kv_bytes=1 << 20))

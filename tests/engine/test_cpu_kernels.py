@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from twostep.core.cache_folder import cache_folder
 from twostep.engine.kernels.cpu.compiler import compiled_kernels
-from twostep.engine.kernels.cpu.instruction_set import AVX512, AVX512_BF16, INSTRUCTION_SETS, available
+from twostep.engine.kernels.cpu.instruction_set import AMX, AVX512, AVX512_BF16, INSTRUCTION_SETS, available
 from twostep.engine.kernels.reference import (
     Score,
     attend_chunk,
@@ -95,7 +95,7 @@ def parts(request: pytest.FixtureRequest) -> Parts:
     instructions, dtype = request.param
     if instructions not in available():
         pytest.skip(f"this processor has no {instructions.name}")
-    if (instructions, dtype) == (AVX512, "float32") and AVX512_BF16 in available():
+    if instructions in (AMX, AVX512) and dtype == "float32" and AVX512_BF16 in available():
         pytest.skip(f"{AVX512_BF16.name} is the same code for float32, and takes seconds to compile")
     return Parts(compiled_kernels(instructions, dtype, cache_folder() / "kernels", SOURCE), DTYPES[dtype])
 

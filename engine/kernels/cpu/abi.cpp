@@ -28,6 +28,9 @@ int32_t unless_out_of_memory(const Act& act) {
 #pragma GCC visibility push(default)
 extern "C" {
 
+// Returns whether the system lets this process use the instructions: to be asked first.
+int32_t twostep_may_multiply() { return may_multiply(); }
+
 // Returns null when memory does not suffice.
 Model* twostep_create(const ModelSpec* spec) {
   Model* model = nullptr;

@@ -97,8 +97,9 @@ class Attention {
  public:
   Attention(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim)
       : group_(num_heads / num_kv_heads), head_dim_(head_dim), key_steps_(head_dim / T::PER_WORD),
-        padded_dim_(whole(head_dim, 2 * LANES)), max_rows_(std::max(group_, ROWS_AT_ONCE)) {
-    queries_ = allocate<LeftNumber>(max_rows_ * head_dim);
+        query_stride_(whole(head_dim, Cut<T>::STEPS * T::PER_WORD)), padded_dim_(whole(head_dim, 2 * LANES)),
+        max_rows_(whole(std::max(group_, ROWS_AT_ONCE), Cut<T>::ROWS)) {
+    queries_ = allocate<LeftNumber>(max_rows_ * query_stride_);
     keys_ = allocate<uint32_t>(whole(key_steps_, LANES) * turns<Left> * POSITIONS);
     values_ = allocate<uint32_t>(POSITIONS / Left::PER_WORD * padded_dim_);
     sums_ = allocate<float>(max_rows_ * padded_dim_);
@@ -112,20 +113,21 @@ class Attention {
   // Reads `queries` and writes `out`, whose rows are [head][dim]. `next` is what this thread is likely to do then, or null.
   void attend(const AttentionTask& task, const AttentionTask* next, const Pool<T>& pool, const Scoring& scoring,
               const Rows<Left>& queries, Rows<Left>& out) {
+    Multiplier<T> multiplier;
     const Chunk& chunk = *task.chunk;
     int64_t start = chunk.start + task.first, end = start + task.count;
     begin(task, queries);
     for (int64_t at = first_block(task, scoring); at < end; at += POSITIONS) {
       int64_t count = std::min(POSITIONS, end - at);
+      bool is_last = at + POSITIONS >= end;
+      Ahead<T> ahead(pool, is_last ? next : &task, is_last && next ? first_block(*next, scoring) : at + POSITIONS);
       if (is_streamed(task)) {
-        bool is_last = at + POSITIONS >= end;
-        Ahead<T> ahead(pool, is_last ? next : &task, is_last && next ? first_block(*next, scoring) : at + POSITIONS);
         stream_of(task.count * group_, std::make_integer_sequence<int, TILE_ROWS>())(*this, task, pool, scoring, at, count, ahead);
         continue;
       }
-      gather(pool, task, at, count);
-      for (int64_t row = 0; row < task.count * group_; row += TILE_ROWS) {
-        int rows = std::min<int64_t>(TILE_ROWS, task.count * group_ - row);
+      gather(pool, task, at, count, ahead);
+      for (int64_t row = 0; row < task.count * group_; row += Cut<T>::ROWS) {
+        int rows = std::min<int64_t>(Cut<T>::ROWS, task.count * group_ - row);
         int64_t tile_first = start + row / group_, tile_end = start + (row + rows - 1) / group_ + 1;
         if (tile_end > at && scoring.first_seen(tile_first) < at + POSITIONS)
           meet(scoring, start, row, rows, at, std::min(count, tile_end - at));
@@ -138,7 +140,7 @@ class Attention {
   void begin(const AttentionTask& task, const Rows<Left>& queries) {
     for (int64_t row = 0; row < task.count * group_; row++) {
       int64_t token = task.chunk->first_row + task.first + row / group_, head = task.kv_head * group_ + row % group_;
-      memcpy(queries_.get() + row * head_dim_, queries[token] + head * head_dim_, head_dim_ * sizeof(LeftNumber));
+      memcpy(queries_.get() + row * query_stride_, queries[token] + head * head_dim_, head_dim_ * sizeof(LeftNumber));
       most_[row] = LEAST;
     }
     memset(sums_.get(), 0, task.count * group_ * padded_dim_ * sizeof(float));
@@ -155,13 +157,16 @@ class Attention {
 
   // Lays out positions [at, at + count): keys as [dim][position], values as [position][dim], in words of `Left`. What lies beyond
   // the last one is made zero: whatever the pool holds there has no part in anything.
-  void gather(const Pool<T>& pool, const AttentionTask& task, int64_t at, int64_t count) {
+  void gather(const Pool<T>& pool, const AttentionTask& task, int64_t at, int64_t count, Ahead<T>& ahead) {
     for (int64_t first = 0; first < count; first += LANES) {
+      ahead.bring(LANES);
       int64_t present = std::min<int64_t>(LANES, count - first);
       const Number* rows = pool.at(*task.chunk, task.kv_head, at + first);
       gather_keys<Left>(rows, first, present);
       gather_values(rows, first, present);
     }
+    int64_t steps = parts(count, Left::PER_WORD), rest = whole(steps, Cut<T>::STEPS) - steps;
+    memset(values_.get() + steps * padded_dim_, 0, rest * padded_dim_ * sizeof(uint32_t));
   }
 
   // Lays keys out in words of U, which is T or `Left`.
@@ -219,7 +224,7 @@ class Attention {
 
   // Few rows lay out no more than they must: writing takes longer than reading what is multiplied.
   bool is_streamed(const AttentionTask& task) const {
-    return task.count * group_ <= TILE_ROWS && head_dim_ % (STREAM_VECTORS * LANES) == 0 && key_steps_ % LANES == 0;
+    return !Cut<T>::IN_TILES && task.count * group_ <= TILE_ROWS && head_dim_ % (STREAM_VECTORS * LANES) == 0 && key_steps_ % LANES == 0;
   }
 
   typedef void (*Stream)(Attention&, const AttentionTask&, const Pool<T>&, const Scoring&, int64_t, int64_t, Ahead<T>&);
@@ -243,7 +248,7 @@ class Attention {
     }
     for (int64_t first = 0; first < count; first += SCORED) {
       ahead.bring(BROUGHT);
-      multiply<T, false>(R, parts(std::min(SCORED, count - first), LANES), self.queries_.get(), self.head_dim_,
+      multiply<T, false>(R, parts(std::min(SCORED, count - first), LANES), self.queries_.get(), self.query_stride_,
                          self.keys_.get() + first, POSITIONS, self.key_steps_, scores + first, POSITIONS);
     }
     int64_t start = task.chunk->start + task.first;
@@ -291,17 +296,18 @@ class Attention {
 
   // Lets `rows` from `row` on meet positions [at, at + count); the task's first token stands at `start`.
   void meet(const Scoring& scoring, int64_t start, int64_t row, int rows, int64_t at, int64_t count) {
-    alignas(64) float scores[TILE_ROWS * POSITIONS];
-    alignas(64) LeftNumber weights[TILE_ROWS * POSITIONS];
-    int vectors = parts(count, LANES);
-    multiply<Left, false>(rows, vectors, queries_.get() + row * head_dim_, head_dim_, keys_.get(), POSITIONS, key_steps_ * turns<Left>,
-                          scores, POSITIONS);
+    alignas(64) float scores[Cut<T>::ROWS * POSITIONS];
+    alignas(64) LeftNumber weights[Cut<T>::ROWS * POSITIONS];
+    int64_t steps = whole(parts(count, Left::PER_WORD), Cut<T>::STEPS);
+    int vectors = parts(steps * Left::PER_WORD, LANES);
+    multiply<Left, false>(rows, vectors, queries_.get() + row * query_stride_, query_stride_, keys_.get(), POSITIONS,
+                          query_stride_ / Left::PER_WORD, scores, POSITIONS);
     for (int r = 0; r < rows; r++) {
       int64_t position = start + (row + r) / group_;
       weigh(scoring, row + r, scoring.first_seen(position) - at, position + 1 - at, vectors, scores + r * POSITIONS,
             weights + r * POSITIONS);
     }
-    multiply<Left, true>(rows, padded_dim_ / LANES, weights, POSITIONS, values_.get(), padded_dim_, parts(count, Left::PER_WORD),
+    multiply<Left, true>(rows, padded_dim_ / LANES, weights, POSITIONS, values_.get(), padded_dim_, steps,
                          sums_.get() + row * padded_dim_, padded_dim_);
   }
 
@@ -359,7 +365,7 @@ class Attention {
   // Less than any score, and a number: the difference of two of them is no NaN.
   static constexpr float LEAST = -1e30f;
 
-  const int64_t group_, head_dim_, key_steps_, padded_dim_, max_rows_;
+  const int64_t group_, head_dim_, key_steps_, query_stride_, padded_dim_, max_rows_;
   Memory<LeftNumber> queries_;
   Memory<uint32_t> keys_, values_;
   Memory<float> sums_, most_, totals_;

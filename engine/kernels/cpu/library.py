@@ -64,6 +64,7 @@ class StepSpec(Structure):
 
 
 FUNCTIONS: Mapping[str, tuple[Any, Sequence[Any]]] = {
+    "may_multiply": (c_int32, []),
     "create": (c_void_p, [POINTER(ModelSpec)]),
     "free": (None, [c_void_p]),
     "add_layer": (c_int32, [c_void_p, POINTER(LayerSpec)]),

@@ -7,9 +7,7 @@
 
 #include "memory.h"
 #include "team.h"
-#include "vectors.h"
-
-constexpr int PANEL = TILE_VECTORS * LANES;
+#include "tiles.h"
 
 inline int64_t parts(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
@@ -53,10 +51,15 @@ Tile<T> tile_of(int rows) {
   return tile_of<T, V, ADD, FETCH>(rows, std::make_integer_sequence<int, TILE_ROWS>());
 }
 
-// The same for any number of vectors, and up to TILE_ROWS rows.
+// The same for any number of vectors, of which there are pairs where they are tiles, and up to Cut<T>::ROWS rows.
 template <class T, bool ADD>
 void multiply(int rows, int vectors, const typename T::Left::Number* a, int64_t a_stride, const uint32_t* b, int64_t b_stride,
               int64_t steps, float* c, int64_t c_stride) {
+  if constexpr (Cut<T>::IN_TILES) {
+    for (; vectors > 0; vectors -= 2, b += 2 * LANES, c += 2 * LANES)
+      multiply_in_tiles<ADD, 0>(rows, a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
+    return;
+  }
   // Four are better two and two than three and one, whose sums are too few to keep the multipliers busy.
   for (; vectors == 3 || vectors > 4; vectors -= 3, b += 3 * LANES, c += 3 * LANES)
     tile_of<T, 3, ADD, 0>(rows)(a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
@@ -65,17 +68,17 @@ void multiply(int rows, int vectors, const typename T::Left::Number* a, int64_t 
   if (vectors) tile_of<T, 1, ADD, 0>(rows)(a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
 }
 
-// `count` rows of `size` numbers each, padded with zeros to whole vectors.
+// `count` rows of `size` numbers each, padded with zeros to whole vectors and steps; there is memory for whole tiles of rows.
 template <class T>
 struct Rows {
   typedef typename T::Number Number;
   int64_t size, stride, count = 0, capacity = 0;
   Memory<Number> numbers;
 
-  explicit Rows(int64_t size) : size(size), stride(whole(size, LANES)) {}
+  explicit Rows(int64_t size) : size(size), stride(whole(size, std::max(LANES, Cut<T>::STEPS * T::PER_WORD))) {}
 
   void resize(int64_t rows) {
-    if (rows > capacity) numbers = allocate<Number>((capacity = rows) * stride);
+    if (rows > capacity) numbers = allocate<Number>((capacity = whole(rows, Cut<T>::ROWS)) * stride);
     count = rows;
   }
 
@@ -83,15 +86,15 @@ struct Rows {
   const Number* operator[](int64_t row) const { return numbers.get() + row * stride; }
 };
 
-// N matrices of one shape that meet the same rows: weights [N][out][in] as [panel][matrix][step][column] in words, and biases, which
-// may be zeros. The panels that are one member's share lie one after another, and behind them those of its next product.
+// N matrices of one shape that meet the same rows: weights [N][out][in] as [panel][matrix][step][column] in words, and biases, if there
+// are any. The panels that are one member's share lie one after another, and behind them those of its next product.
 template <class T, int N = 1>
 struct Linear {
   int64_t num_out = 0, steps = 0;
   std::vector<const uint32_t*> panels;
   Memory<float> bias;
 
-  int64_t words() const { return N * steps * PANEL; }
+  int64_t words() const { return N * steps * PANEL<T>; }
 };
 
 // Where a member keeps a panel in the type of what it is multiplied by: many rows meet it so.
@@ -107,9 +110,9 @@ class Widened {
   // Returns [step][number of its word][PANEL] for `steps` of [PANEL] words.
   const uint32_t* widen(const uint32_t* words, int64_t steps) {
     uint32_t* to = numbers_.get();
-    for (int64_t step = 0; step < steps; step++, words += PANEL)
-      for (int turn = 0; turn < T::TURNS; turn++, to += PANEL)
-        for (int c = 0; c < PANEL; c += LANES) store(to + c, T::right(load<Words>(words + c), turn));
+    for (int64_t step = 0; step < steps; step++, words += PANEL<T>)
+      for (int turn = 0; turn < T::TURNS; turn++, to += PANEL<T>)
+        for (int c = 0; c < PANEL<T>; c += LANES) store(to + c, T::right(load<Words>(words + c), turn));
     return numbers_.get();
   }
 
@@ -133,7 +136,7 @@ void pack_panel(const typename T::Number* numbers, int64_t width, int64_t num_in
   for (int64_t column = 0; column < width; column++)
     for (int64_t i = 0; i < num_in; i += T::PER_WORD) {
       int64_t present = std::min<int64_t>(T::PER_WORD, num_in - i);
-      memcpy(to + i / T::PER_WORD * PANEL + column, numbers + column * num_in + i, present * sizeof *numbers);
+      memcpy(to + i / T::PER_WORD * PANEL<T> + column, numbers + column * num_in + i, present * sizeof *numbers);
     }
 }
 
@@ -142,8 +145,8 @@ template <class T, int N>
 Linear<T, N> pack(Team& team, Stores<T>& stores, const void* const (&weights)[N], const float* const (&biases)[N],
                   int64_t num_out, int64_t num_in) {
   Linear<T, N> linear;
-  linear.num_out = num_out, linear.steps = parts(num_in, T::PER_WORD);
-  int64_t num_panels = parts(num_out, PANEL);
+  linear.num_out = num_out, linear.steps = whole(parts(num_in, T::PER_WORD), Cut<T>::STEPS);
+  int64_t num_panels = parts(num_out, PANEL<T>);
   std::vector<uint32_t*> panels;
   for (int member = 0; member < team.size(); member++) {
     int64_t count = team.share_begin(num_panels, member + 1) - team.share_begin(num_panels, member);
@@ -152,14 +155,15 @@ Linear<T, N> pack(Team& team, Stores<T>& stores, const void* const (&weights)[N]
     stores.widened[member].make_room(linear.words());
   }
   linear.panels.assign(panels.begin(), panels.end());
-  linear.bias = allocate<float>(num_panels * N * PANEL);
+  if (std::any_of(biases, biases + N, [](const float* bias) { return bias; }))
+    linear.bias = allocate<float>(num_panels * N * PANEL<T>);
   team.run([&](Team::Member me) {
     me.share(num_panels, [&](int64_t panel) {
-      int64_t first = panel * PANEL, width = std::min<int64_t>(PANEL, num_out - first);
+      int64_t first = panel * PANEL<T>, width = std::min<int64_t>(PANEL<T>, num_out - first);
       for (int i = 0; i < N; i++) {
-        if (biases[i]) memcpy(linear.bias.get() + (panel * N + i) * PANEL, biases[i] + first, width * sizeof(float));
+        if (biases[i]) memcpy(linear.bias.get() + (panel * N + i) * PANEL<T>, biases[i] + first, width * sizeof(float));
         auto* numbers = static_cast<const typename T::Number*>(weights[i]) + first * num_in;
-        pack_panel<T>(numbers, width, num_in, panels[panel] + i * linear.steps * PANEL);
+        pack_panel<T>(numbers, width, num_in, panels[panel] + i * linear.steps * PANEL<T>);
       }
     });
   });
@@ -168,10 +172,10 @@ Linear<T, N> pack(Team& team, Stores<T>& stores, const void* const (&weights)[N]
 
 // How many rows one task takes: enough of them that a panel is worth its way, few enough that they stay in a core's cache, and
 // about as many as the other tasks take.
-inline int64_t rows_at_once(int64_t rows, int64_t steps) {
-  constexpr int64_t CACHED = 96 << 10;  // words
-  int64_t most = std::max<int64_t>(8 * TILE_ROWS, CACHED / steps);
-  return whole(parts(rows, parts(rows, most)), TILE_ROWS);
+template <class T>
+int64_t rows_at_once(int64_t rows, int64_t steps) {
+  int64_t most = std::max<int64_t>(8 * Cut<T>::ROWS, Cut<T>::CACHED / steps);
+  return whole(parts(rows, parts(rows, most)), Cut<T>::ROWS);
 }
 
 // One panel of N matrices, by which `num_tiles` tiles of rows are multiplied, the first one first.
@@ -187,9 +191,9 @@ class PanelProduct {
   }
 
   void multiply(int matrix, int64_t tile, int rows, const LeftNumber* x, int64_t stride, float* sums) const {
-    int64_t at = matrix * steps_ * PANEL;
+    int64_t at = matrix * steps_ * PANEL<T>;
     if (num_tiles_ == 1)
-      run<T, TILE_VECTORS>(rows, x, stride, words_ + at, steps_, sums, words_ + at + AHEAD);
+      run<T, Cut<T>::VECTORS>(rows, x, stride, words_ + at, steps_, sums, words_ + at + AHEAD);
     else if (wide_)
       run_and_fetch<Left>(at, tile, rows, x, stride, wide_ + at * T::TURNS, steps_ * T::TURNS, sums);
     else
@@ -215,8 +219,8 @@ class PanelProduct {
   void run_and_fetch(int64_t at, int64_t tile, int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps,
                      float* sums) const {
     int64_t fetched = tile * steps * LINES * LANES;
-    const uint32_t* wanted = words_ + N * steps_ * PANEL + at + fetched;
-    if (fetched < steps_ * PANEL)
+    const uint32_t* wanted = words_ + N * steps_ * PANEL<T> + at + fetched;
+    if (fetched < steps_ * PANEL<T>)
       run<U, LINES>(rows, x, stride, panel, steps, sums, wanted);
     else
       run<U, 0>(rows, x, stride, panel, steps, sums, wanted);
@@ -225,7 +229,10 @@ class PanelProduct {
   template <class U, int FETCH>
   static void run(int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps, float* sums,
                   const uint32_t* wanted) {
-    tile_of<U, TILE_VECTORS, false, FETCH>(rows)(x, stride, panel, PANEL, steps, sums, PANEL, wanted);
+    if constexpr (Cut<T>::IN_TILES)
+      multiply_in_tiles<false, FETCH>(rows, x, stride, panel, PANEL<T>, steps, sums, PANEL<T>, wanted);
+    else
+      tile_of<U, Cut<T>::VECTORS, false, FETCH>(rows)(x, stride, panel, PANEL<T>, steps, sums, PANEL<T>, wanted);
   }
 
   const uint32_t *words_, *wide_ = nullptr;
@@ -238,20 +245,22 @@ template <class T, int N, class Finish>
 void project(const Team::Member& me, Stores<T>& stores, const Rows<typename T::Left>& x, const Linear<T, N>& linear,
              const Finish& finish) {
   if (!x.count) return;
-  int64_t at_once = rows_at_once(x.count, linear.steps), num_panels = linear.panels.size();
+  Multiplier<T> multiplier;
+  int64_t at_once = rows_at_once<T>(x.count, linear.steps), num_panels = linear.panels.size();
   auto work = [&](int64_t task) {
     int64_t panel = task % num_panels, first = task / num_panels * at_once, end = std::min(x.count, first + at_once);
-    int64_t num_tiles = parts(end - first, TILE_ROWS);
+    int64_t num_tiles = parts(end - first, Cut<T>::ROWS);
     PanelProduct<T, N> product(linear, panel, num_tiles, stores.widened[me.number]);
     for (int64_t tile = 0; tile < num_tiles; tile++) {
-      int64_t row = first + tile * TILE_ROWS;
-      int count = std::min<int64_t>(TILE_ROWS, end - row);
-      alignas(64) float sums[N][TILE_ROWS * PANEL];
+      int64_t row = first + tile * Cut<T>::ROWS;
+      int count = std::min<int64_t>(Cut<T>::ROWS, end - row);
+      alignas(64) float sums[N][Cut<T>::ROWS * PANEL<T>];
       for (int i = 0; i < N; i++) {
         product.multiply(i, tile, count, x[row], x.stride, sums[i]);
-        const float* bias = linear.bias.get() + (panel * N + i) * PANEL;
-        for (int at = 0; at < count * PANEL; at += LANES)
-          store(sums[i] + at, load<Floats>(sums[i] + at) + load<Floats>(bias + at % PANEL));
+        if (!linear.bias) continue;
+        const float* bias = linear.bias.get() + (panel * N + i) * PANEL<T>;
+        for (int at = 0; at < count * PANEL<T>; at += LANES)
+          store(sums[i] + at, load<Floats>(sums[i] + at) + load<Floats>(bias + at % PANEL<T>));
       }
       finish(row, count, panel, sums);
     }

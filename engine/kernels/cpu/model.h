@@ -95,14 +95,14 @@ class Decoder {
     team_.run([&](Team::Member me) {
       me.share(count, [&](int64_t i) { normalise<Left>(final_norm_.get(), hidden_[rows[i]], spec_.dim, normed_[i]); });
       project(me, stores_, normed_, head_, [&](int64_t row, int num, int64_t panel, auto& sums) {
-        int64_t first = panel * PANEL, columns = std::min<int64_t>(PANEL, spec_.vocab_size - first);
+        int64_t first = panel * PANEL<T>, columns = std::min<int64_t>(PANEL<T>, spec_.vocab_size - first);
         for (int r = 0; r < num; r++) {
           float* to = out + (row + r) * spec_.vocab_size + first;
-          for (int c = 0; c < PANEL; c += LANES) {
-            Floats logit = load<Floats>(sums[0] + r * PANEL + c);
-            if (spec_.logit_cap) store(sums[0] + r * PANEL + c, soft_cap(logit, spec_.logit_cap));
+          for (int c = 0; c < PANEL<T>; c += LANES) {
+            Floats logit = load<Floats>(sums[0] + r * PANEL<T> + c);
+            if (spec_.logit_cap) store(sums[0] + r * PANEL<T> + c, soft_cap(logit, spec_.logit_cap));
           }
-          memcpy(to, sums[0] + r * PANEL, columns * sizeof(float));
+          memcpy(to, sums[0] + r * PANEL<T>, columns * sizeof(float));
         }
       });
     });
@@ -204,11 +204,11 @@ class Decoder {
   // Writes `value(what is there, place in the tile)` where a tile of a panel's columns belongs.
   template <class R, class Value>
   static void place(Rows<R>& to, int64_t row, int num, int64_t panel, const Value& value) {
-    int64_t first = panel * PANEL, width = std::min<int64_t>(PANEL, to.stride - first);
+    int64_t first = panel * PANEL<T>, width = std::min<int64_t>(PANEL<T>, to.stride - first);
     for (int r = 0; r < num; r++)
       for (int64_t c = 0; c < width; c += LANES) {
         auto* there = to[row + r] + first + c;
-        R::narrow(there, value(there, r * PANEL + c));
+        R::narrow(there, value(there, r * PANEL<T> + c));
       }
   }
 
