@@ -76,7 +76,7 @@ class OutgoingLeg:
         self._wake()
 
     def credit(self, layers: range, end_block: int) -> None:
-        """Tell that D has copied all blocks of `layers` before `end_block` out of the ring."""
+        """Tell that D has copied all blocks of `layers` before `end_block` out of the ring; ValueError outside the leg."""
         with self._lock:
             self._plan.credit(layers, end_block)
         self._wake()

@@ -41,6 +41,7 @@ class PushPlan:
 
     def __init__(self, num_layers: int, num_blocks: int, num_slots: int, *, max_cells: int, held: bool = False) -> None:
         self._pushed = Coverage(num_layers, num_blocks)
+        self._num_blocks = num_blocks
         self._num_slots = num_slots
         self._max_cells = max_cells
         self._held = held and num_slots >= num_blocks
@@ -56,7 +57,12 @@ class PushPlan:
             self._held = False
 
     def credit(self, layers: range, end_block: int) -> None:
-        """Allow the slots of all blocks before `end_block` to be written again. An older credit changes nothing."""
+        """Allow the slots of all blocks before `end_block` to be written again. An older credit changes nothing.
+
+        Raises ValueError for layers or blocks outside the leg.
+        """
+        if not (0 <= layers.start < layers.stop <= len(self._credited) and 0 <= end_block <= self._num_blocks):
+            raise ValueError(f"a credit for {layers} up to block {end_block} lies outside the leg")
         for layer in layers:
             self._credited[layer] = max(self._credited[layer], end_block)
 

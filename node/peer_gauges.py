@@ -8,13 +8,18 @@ from twostep.node.metrics import NodeMetrics
 
 
 class PeerGauges:
-    """Publishes how far this node has got with its peers, how fast each path was when it was proved, and what it is."""
+    """Publishes how far this node has got with its peers, how fast each path is, and what it is."""
 
     def __init__(self, metrics: NodeMetrics, states: Callable[[], Sequence[PeerState]], path: str) -> None:
         self._states = states
         self._seen = tuple(states())
         metrics.observe("peers", "Peers by stage.", "stage", self._stages)
-        metrics.observe("peer_bytes_per_second", "Bandwidth of the last handshake's probe.", "peer", self._bandwidths)
+        metrics.observe(
+            "peer_bytes_per_second",
+            "Bandwidth of handoffs lately, before the first of a probe.",
+            "peer",
+            self._bandwidths,
+        )
         metrics.observe("peer_paths", "Peers by what the last probe of them went over.", "path", self._paths)
         metrics.observe("path", "1 for what carries KV between this node and its peers.", "path", lambda: {path: 1.0})
 

@@ -10,6 +10,7 @@ from twostep.core.errors import (
     QueueFull,
     ServingError,
     StaleLeg,
+    TransferFailed,
     TransferTimeout,
 )
 from twostep.core.ids import Attempt, RequestId
@@ -95,12 +96,15 @@ class Legs:
         return AbortState.DRAINED if await asyncio.shield(found.drained) else AbortState.NOT_DRAINED
 
     def credit(self, credit: Credit) -> None:
-        """Let slots of a ring be written again; an old credit changes nothing."""
+        """Let slots of a ring be written again; an old credit changes nothing; TransferFailed outside the leg."""
         found = self.find(credit.leg)
-        if found and found.outgoing and found.ticket.extent.generation == credit.generation:
-            found.outgoing.credit(credit.layers, credit.end_block)
-        else:
+        if not found or not found.outgoing or found.ticket.extent.generation != credit.generation:
             self._parts.metrics.noop_messages.labels("credit", "late").inc()
+            return
+        try:
+            found.outgoing.credit(credit.layers, credit.end_block)
+        except ValueError as cause:
+            raise TransferFailed(f"request {credit.leg.request}: {cause}") from cause
 
     def stop(self, request: RequestId, reason: ServingError) -> bool:
         """End all legs of a request; returns whether there was one."""

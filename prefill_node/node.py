@@ -122,7 +122,11 @@ class PrefillNode:
 
         The leg goes on when the caller leaves: the router's heartbeat keeps it alive, not its connection.
         """
-        leg = self.legs.find(order.ticket.leg) or self._begin(order)
+        leg = self.legs.find(order.ticket.leg)
+        if leg:
+            self.parts.metrics.noop_messages.labels("prefill", "repeated").inc()
+        else:
+            leg = self._begin(order)
         outcome = await asyncio.shield(leg.over)
         if isinstance(outcome, ServingError):
             raise outcome

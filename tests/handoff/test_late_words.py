@@ -11,7 +11,7 @@ from twostep.core.request import TokenEvent
 from twostep.engine.batch import Batch
 from twostep.engine.engine import StepResult
 from twostep.engine.step_record import StepRecord
-from twostep.node.handoff_messages import Answer, Done, Failed, LegProgress, Outcome
+from twostep.node.handoff_messages import Answer, Credit, Done, Failed, LegProgress, Outcome
 from twostep.proto.wire import ticket_from_pb
 from twostep.tests.handoff.gate import PATIENCE_S, Gate
 from twostep.tests.handoff.pair import Pair, running_pair
@@ -127,10 +127,28 @@ async def test_the_same_prefill_asked_twice_is_computed_once() -> None:
         granted = await pair.router.grant(request("a", 100))
         both = await asyncio.gather(*(pair.router.prefill(request("a", 100), granted.ticket) for _ in range(2)))
         assert both[0] == both[1]
+        page = pair.prefill.parts.metrics.registry
+        assert page.get_sample_value("twostep_noop_messages_total", {"kind": "prefill", "why": "repeated"}) == 1
         await pair.router.answer("a").over.wait()
         assert pair.prefill.parts.metrics.registry.get_sample_value("twostep_prompt_tokens_computed_total") == 100
         await pair.settle()
         pair.require_clean()
+
+
+async def test_a_credit_outside_the_leg_is_refused_and_the_leg_goes_on() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
+        gate.close()
+        granted = await pair.router.grant(request("a", 100))
+        prefilling = asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
+        await asyncio.to_thread(gate.reached.wait)
+        ticket = ticket_from_pb(granted.ticket)
+        with pytest.raises(TransferFailed, match="outside the leg"):
+            pair.prefill.legs.credit(Credit(ticket.leg, ticket.extent.generation, range(MODEL.num_layers + 1), 1))
+        gate.open()
+        await prefilling
+        await pair.router.answer("a").over.wait()
+        assert tuple(pair.router.answer("a").tokens) == Solo(MODEL).answer(request("a", 100))[0]
 
 
 @pytest.mark.parametrize(("attempt", "index"), [(1, 7), (1, 0), (2, 0)])

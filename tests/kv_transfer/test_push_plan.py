@@ -49,6 +49,18 @@ def test_a_ring_waits_for_the_credit_of_its_layers() -> None:
     assert push_plan.has_waiting
 
 
+@pytest.mark.parametrize(
+    ("layers", "end_block"), [(range(4, 5), 1), (range(3, 5), 1), (range(1, 1), 1), (range(4), 6), (range(4), -1)]
+)
+def test_a_credit_outside_the_leg_is_refused_and_credits_nothing(layers: range, end_block: int) -> None:
+    push_plan = plan(num_blocks=5, num_slots=2)
+    push_plan.push(Piece(range(4), range(5)))
+    assert taken(push_plan) == [Piece(range(4), range(2))]
+    with pytest.raises(ValueError, match="outside the leg"):
+        push_plan.credit(layers, end_block)
+    assert taken(push_plan) == []
+
+
 def test_a_held_leg_goes_out_in_one_piece() -> None:
     push_plan = plan(held=True)
     push_plan.push(Piece(range(2), range(6)))

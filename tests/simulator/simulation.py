@@ -68,6 +68,8 @@ class Result:
     violations: tuple[Violation, ...]
     digest: int
     num_events: int
+    num_faults: int
+    """Faults that happened: of those that were drawn, some wait for a call that never comes."""
     ended_at_s: float
     lines: tuple[Line, ...]
     clients: tuple[str, ...]
@@ -91,6 +93,7 @@ def _run(scenario: Scenario, *, keeps_trace: bool) -> Result:
         tuple(world.violations),
         world.digest,
         world.num_events,
+        len(cluster.plan.happened),
         world.now,
         tuple(world.lines),
         tuple(map(str, cluster.clients)),

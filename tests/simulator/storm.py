@@ -32,42 +32,54 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of one seed."""
+
+    num_events: int = 0
+    num_faults: int = 0
+    virtual_s: float = 0.0
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What came of some seeds, in the order of the seeds."""
+    """What came of some seeds, in the order of the seeds. `num_faults` are those that happened."""
 
     num_seeds: int
     num_events: int
+    num_faults: int
     virtual_s: float
     real_s: float
     failures: tuple[Failure, ...]
 
 
-def try_seed(seed: int) -> tuple[int, float, Failure | None]:
-    """Run one seed; returns its events, its virtual time, and what failed."""
+def try_seed(seed: int) -> Tried:
+    """Run one seed."""
     signal.signal(signal.SIGALRM, _hang)
     signal.alarm(MAX_SEED_S)
     try:
         result = simulate(draw(seed))
     except Exception as error:  # noqa: BLE001 - a seed that breaks the simulator has failed too
-        return 0, 0.0, Failure(seed, "the simulator holds", repr(error))
+        return Tried(failure=Failure(seed, "the simulator holds", repr(error)))
     finally:
         signal.alarm(0)
     first = result.violations[0] if result.violations else None
-    return result.num_events, result.ended_at_s, Failure(seed, first.invariant, str(first)) if first else None
+    failure = Failure(seed, first.invariant, str(first)) if first else None
+    return Tried(result.num_events, result.num_faults, result.ended_at_s, failure)
 
 
 def _hang(*_: Any) -> None:
     raise TimeoutError(f"the seed runs for more than {MAX_SEED_S} s")
 
 
-def _try_chunk(seeds: range) -> list[tuple[int, float, Failure | None]]:
+def _try_chunk(seeds: range) -> list[Tried]:
     return [try_seed(seed) for seed in seeds]
 
 
 def first_kill(mutant: str, seeds: range) -> Failure | None:
     """Return how the first of `seeds` that notices a mutant notices it, or None when it survives all of them."""
     with mutated(mutant):
-        return next((failure for seed in seeds if (failure := try_seed(seed)[2])), None)
+        return next((failure for seed in seeds if (failure := try_seed(seed).failure)), None)
 
 
 def hunt(mutants: Sequence[str], seeds: range, *, jobs: int, tell: Callable[[str, Failure | None], None]) -> int:
@@ -89,7 +101,7 @@ def storm(
 ) -> Report:
     """Run `seeds` on `jobs` processes."""
     started = time.monotonic()
-    events, virtual_s, failures, num_done = 0, 0.0, list[Failure](), 0
+    tried = list[Tried]()
     with _processes(jobs, max_tasks_per_child=CHUNKS_PER_PROCESS) as pool:
         chunks = _chunks(seeds)
         running: dict[Future[Any], int] = {}
@@ -101,13 +113,21 @@ def storm(
             done, _ = wait_for(running, return_when="FIRST_COMPLETED")
             for future in sorted(done, key=running.__getitem__):
                 del running[future]
-                for num_events, ended_s, failure in future.result():
-                    num_done, events, virtual_s = num_done + 1, events + num_events, virtual_s + ended_s
-                    failures += [failure] if failure else []
-            rate = num_done / (time.monotonic() - started)
-            tell(f"{num_done} of {len(seeds)} seeds, {rate:.0f} a second, {len(failures)} failed")
-    failures.sort(key=lambda failure: failure.seed)
-    return Report(num_done, events, virtual_s, time.monotonic() - started, tuple(failures))
+                tried += future.result()
+            rate = len(tried) / (time.monotonic() - started)
+            tell(f"{len(tried)} of {len(seeds)} seeds, {rate:.0f} a second, {len(_failures(tried))} failed")
+    return Report(
+        len(tried),
+        sum(one.num_events for one in tried),
+        sum(one.num_faults for one in tried),
+        sum(one.virtual_s for one in tried),
+        time.monotonic() - started,
+        _failures(tried),
+    )
+
+
+def _failures(tried: Sequence[Tried]) -> tuple[Failure, ...]:
+    return tuple(sorted(filter(None, (one.failure for one in tried)), key=lambda failure: failure.seed))
 
 
 def _processes(jobs: int, *, max_tasks_per_child: int | None = None) -> ProcessPoolExecutor:
@@ -141,7 +161,8 @@ def show(report: Report, *, limit: int = 10) -> Sequence[str]:
     """Return the report as lines for people."""
     lines = [
         f"{report.num_seeds} seeds in {report.real_s:.0f} s ({report.num_seeds / report.real_s:.0f} a second): "
-        f"{report.num_events} events, {report.virtual_s / 3600:.1f} hours of virtual time, {len(report.failures)} failed"
+        f"{report.num_events} events, {report.num_faults} faults, {report.virtual_s / 3600:.1f} hours of virtual time, "
+        f"{len(report.failures)} failed"
     ]
     for failure in report.failures[:limit]:
         lines.append(f"  seed {failure.seed}: {failure.message}")

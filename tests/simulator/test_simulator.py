@@ -59,6 +59,11 @@ def test_what_is_attached_though_it_does_not_match_is_noticed() -> None:
     assert violations
 
 
+def test_only_faults_that_happened_count() -> None:
+    first, never = MessageFault("write", 1, Fate.NOTE_LOST), MessageFault("write", 10**6, Fate.NOTE_LOST)
+    assert simulate(replace(draw(0), faults=(never, first))).num_faults == 1
+
+
 def test_a_storm_that_writes_to_a_log_says_once_a_minute_how_far_it_is() -> None:
     log, now = io.StringIO(), [0.0]
     progress = Progress(log, lambda: now[0])
