@@ -46,11 +46,13 @@ class Threads(Protocol):
 class OwnThreads:
     """A thread for each loop and each call. None keeps the process from exiting.
 
-    Whoever is named in `behind` computes for long: its thread, and those it starts, have the core while no other wants it.
+    Whoever is named in `behind` computes for long: its thread, and those it starts, come after the others of this process; with
+    `own_cores`, where no other process computes, they have a core only while nobody else wants it.
     """
 
-    def __init__(self, behind: Collection[str] = ()) -> None:
+    def __init__(self, behind: Collection[str] = (), *, own_cores: bool = False) -> None:
         self._behind = frozenset(behind)
+        self._own_cores = own_cores
 
     def loop(
         self,
@@ -82,7 +84,7 @@ class OwnThreads:
             return work
 
         def behind() -> T:
-            _step_behind()
+            _step_behind(own_cores=self._own_cores)
             return work()
 
         return behind
@@ -133,10 +135,14 @@ class TurnLoop:
                 self._woken.wait(pause)
 
 
-def _step_behind() -> None:
+def _step_behind(*, own_cores: bool) -> None:
     """Only Linux gives each thread a priority of its own; elsewhere all stay equal. Nobody else's share of the core changes
     where a program has a group of its own, as a container, a service or a session has."""
-    if sys.platform == "linux":
+    if sys.platform != "linux":
+        return
+    if own_cores:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    else:
         usual = os.getpriority(os.PRIO_PROCESS, os.getpid())
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), usual + BEHIND)
 

@@ -16,6 +16,7 @@ from twostep.core.interpreter import keep_loaded, take_short_turns
 from twostep.core.otlp import exporting
 from twostep.core.spans import SpanSink
 from twostep.core.threads import OwnThreads, Threads
+from twostep.engine.config import EngineConfig
 from twostep.engine.kv_cache import KVCache
 from twostep.engine.runner import Runner
 from twostep.engine.runners import build_runner
@@ -137,19 +138,20 @@ async def _load(
     channels: Channels,
 ) -> Materials:
     # The kernels' threads are started by whoever loads them, and compute behind the others then as the engine's does.
-    loading = OwnThreads(behind={"model"})
+    loading = OwnThreads(behind={"model"}, own_cores=config.engine.own_cores)
     runner = await asyncio.wrap_future(loading.call("model", build))
     transport, path = await asyncio.wrap_future(
         loading.call("transport", lambda: _transport(config, address.node, fabric, runner.kv))
     )
     if path:
         metrics.observe("kv_path", "1 for the way that KV takes, found out at the start.", "way", lambda: {path.way.value: 1.0})
-    return Materials(address, runner, transport, metrics, channels, _threads(runner), path)
+    return Materials(address, runner, transport, metrics, channels, _threads(runner, config.engine), path)
 
 
-def _threads(runner: Runner) -> Threads:
+def _threads(runner: Runner, engine: EngineConfig) -> Threads:
     """Let control come before what computes on its cores. What only feeds a device must never wait."""
-    return OwnThreads(behind={"engine"} if runner.kv.region().kind == "DRAM" else ())
+    computes_here = runner.kv.region().kind == "DRAM"
+    return OwnThreads(behind={"engine"} if computes_here else (), own_cores=engine.own_cores)
 
 
 def _transport(config: NodeConfig, node: NodeRef, fabric: LocalFabric | None, kv: KVCache) -> tuple[Transport, KVPath | None]:

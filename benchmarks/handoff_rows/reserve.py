@@ -33,7 +33,10 @@ ECHO_BYTES = 1500
 
 async def measure(effort: Effort) -> Outcomes:
     num_calls = effort.pick(200, 50)
-    async with running_cluster("model=smollm2") as cluster, _echo(sorted(os.sched_getaffinity(0))[-1]) as echo:
+    async with (
+        running_cluster("model=smollm2", "engine.own_cores=true") as cluster,
+        _echo(sorted(os.sched_getaffinity(0))[-1]) as echo,
+    ):
         p, d = [
             NodeClient(node.grpc, RouterId("benchmark")) for node in (cluster.addresses.prefill[0], cluster.addresses.decode[0])
         ]

@@ -112,3 +112,21 @@ def test_a_loop_may_step_behind_too() -> None:
     assert turned.wait(PATIENCE_S)
     assert loop.stop(PATIENCE_S)
     assert set(found) == {min(NICEST, niceness() + BEHIND)}
+
+
+@needs_linux
+async def test_with_cores_of_its_own_who_computes_for_long_takes_what_nobody_else_wants() -> None:
+    def policy() -> int:
+        return os.sched_getscheduler(threading.get_native_id())
+
+    def compute() -> tuple[int, int]:
+        started: list[int] = []
+        helper = threading.Thread(target=lambda: started.append(policy()))
+        helper.start()
+        helper.join(PATIENCE_S)
+        return policy(), started[0]
+
+    threads = OwnThreads(behind={"model"}, own_cores=True)
+    assert await asyncio.wrap_future(threads.call("model", compute)) == (os.SCHED_IDLE,) * 2
+    assert await asyncio.wrap_future(threads.call("transport", compute)) == (os.SCHED_OTHER,) * 2
+    assert policy() == os.SCHED_OTHER
