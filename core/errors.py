@@ -91,6 +91,12 @@ class NodeReplaced(NodeUnavailable):
     code = "node_replaced"
 
 
+class NodeDraining(NodeUnavailable):
+    """The node has been told to stop: it takes nothing new, and hands back what it had no time to finish."""
+
+    code = "node_draining"
+
+
 class TransferFailed(ServingError):
     code, http_status, grpc_status, retry_elsewhere = "transfer_failed", 503, "ABORTED", True
 

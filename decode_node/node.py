@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock, seconds_until
-from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeUnavailable, ServingError, SlowConsumer
+from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeDraining, NodeUnavailable, ServingError, SlowConsumer
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
 from twostep.core.turnover import HoldMeter
@@ -141,7 +141,7 @@ class DecodeNode:
             async with asyncio.timeout(self.parts.timers.drain_s):
                 await self._idle.wait()
         except TimeoutError:
-            self._end_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
+            self._end_all(NodeDraining(f"{self.parts.node} is stopping, its time to drain is over"))
         await self.parts.background.finish(within_s=GIVE_UP_CALLS * self.parts.timers.call_s)
 
     def answer_hello(self, hello: Hello) -> HelloReply:

@@ -9,7 +9,7 @@ from twostep.core.errors import (
     Conflict,
     DeadlineExceeded,
     InvalidRequest,
-    NodeUnavailable,
+    NodeDraining,
     Overloaded,
     QueueFull,
     ServingError,
@@ -93,7 +93,7 @@ class ReservationQueue:
         """Take nobody in any more; who still waits is told to go elsewhere."""
         self._is_closed = True
         for handoff in list(self.waiting):
-            self._release.end(handoff, error=NodeUnavailable(f"{self._parts.node} is draining"))
+            self._release.end(handoff, error=NodeDraining(f"{self._parts.node} is draining"))
 
     def stop(self, request: RequestId, reason: ServingError) -> bool:
         """End a request, in whatever phase; returns whether it was here."""
@@ -214,7 +214,7 @@ class ReservationQueue:
     def _require_acceptable(self, order: ReserveOrder) -> None:
         parts, request = self._parts, order.request
         if self._is_closed:
-            raise NodeUnavailable(f"{parts.node} is draining")
+            raise NodeDraining(f"{parts.node} is draining")
         if order.timing.remaining_s <= 0:
             raise DeadlineExceeded(f"request {request.id} came after its deadline")
         if len(request.output_tokens) >= request.stop.max_tokens:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock, seconds_until
-from twostep.core.errors import Cancelled, EngineFault, NodeUnavailable, ServingError, StaleLeg
+from twostep.core.errors import Cancelled, EngineFault, NodeDraining, NodeUnavailable, ServingError, StaleLeg
 from twostep.engine.engine import Engine
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.source_digests import SourceDigests
@@ -138,12 +138,12 @@ class PrefillNode:
         What still runs then is handed back to its router. Returns when the decode nodes have heard of it, or do not answer.
         """
         self.readiness.is_draining = True
-        self.legs.stop_waiting(NodeUnavailable(f"{self.parts.node} is draining"))
+        self.legs.stop_waiting(NodeDraining(f"{self.parts.node} is draining"))
         try:
             async with asyncio.timeout(self.parts.timers.drain_s):
                 await self.legs.empty()
         except TimeoutError:
-            self.legs.stop_all(NodeUnavailable(f"{self.parts.node} is stopping, its time to drain is over"))
+            self.legs.stop_all(NodeDraining(f"{self.parts.node} is stopping, its time to drain is over"))
         await self.parts.background.finish(within_s=GOODBYE_CALLS * self.parts.timers.call_s)
 
     def tick(self) -> float:
@@ -220,7 +220,7 @@ class PrefillNode:
 
     def _require_acceptable(self, order: PrefillOrder) -> None:
         if self.readiness.is_draining:
-            raise NodeUnavailable(f"{self.parts.node} is draining")
+            raise NodeDraining(f"{self.parts.node} is draining")
         ticket = order.ticket
         require_acceptable(order, self.parts.node, self.parts.engine)
         self.parts.peers.require_proven(ticket.leg.destination)

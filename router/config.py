@@ -80,7 +80,7 @@ class RouterConfig:
     max_attempts: Count = 5
     """How many times one request may be placed, the first included."""
     retry_share: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Budget of new attempts, as a share of all requests; those after the loss of a node are not counted."""
+    """Budget of new attempts, as a share of all requests; those after a node that is lost or drains are not counted."""
     retry_reserve: Count = 64
     """New attempts that are always possible at once, and again every minute, whatever that share is."""
     max_in_flight: Count = 1024

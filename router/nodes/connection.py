@@ -358,7 +358,7 @@ class NodeConnection:
             self.wake()
 
     def suspect(self, ref: NodeRef, error: ServingError) -> None:
-        """Place nothing here until the next good heartbeat: a request has just failed to reach the node."""
+        """Place nothing here until the next good heartbeat: a request has just not reached the node, or been sent elsewhere."""
         if self.description and self.description.ref == ref:
             self._note_trouble(error.message)
 

@@ -11,6 +11,7 @@ from twostep.core.errors import (
     Cancelled,
     DeadlineExceeded,
     FingerprintMismatch,
+    NodeDraining,
     Overloaded,
     RequestFault,
     ServingError,
@@ -23,8 +24,11 @@ LONGEST_REST_S = 30.0
 TRIAL_S = 10.0
 """A trial that has not ended after so long says nothing; then there is another."""
 
-NOT_THE_NODES_FAULT = (Overloaded, DeadlineExceeded, FingerprintMismatch, Cancelled, RequestFault, TransferFailed)
-"""A node that is full, or out of a request's time, is not sick; which end of a pair fails, the pair's own count tells."""
+NOT_THE_NODES_FAULT = (Overloaded, NodeDraining, DeadlineExceeded, FingerprintMismatch, Cancelled, RequestFault, TransferFailed)
+"""A node that is full, told to stop, or out of a request's time is not sick.
+
+Which end of a pair fails, the pair's own count tells.
+"""
 
 
 class Health(enum.Enum):

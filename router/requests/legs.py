@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from twostep.core.errors import NodeReplaced, NodeUnavailable, NodeUnreachable, ServingError, UnprovenPair
+from twostep.core.errors import NodeDraining, NodeReplaced, NodeUnavailable, NodeUnreachable, ServingError, UnprovenPair
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request, Timing
 from twostep.core.ticket import Ticket
@@ -160,7 +160,7 @@ class Legs:
         if node is None:
             return
         node.note_outcome(error)
-        if isinstance(error, NodeUnreachable | NodeReplaced):
+        if isinstance(error, NodeUnreachable | NodeReplaced | NodeDraining):
             node.suspect(ref, error)
 
     def _doubt(self, placement: Placement, error: ServingError) -> None:

@@ -1,7 +1,7 @@
 """Decides whether one more attempt may be made, lest many requests that fail together keep a sick cluster from recovering."""
 
 from twostep.core.clock import Clock
-from twostep.core.errors import NodeUnreachable, ServingError
+from twostep.core.errors import NodeDraining, NodeUnreachable, ServingError
 
 
 class RetryBudget:
@@ -24,9 +24,10 @@ class RetryBudget:
     def take(self, error: ServingError) -> bool:
         """Return whether a request that failed with `error` may be tried again, and count that.
 
-        The loss of a node costs nothing: it is over with that node, which gets nothing more, and no stream should end for it.
+        The loss of a node costs nothing, nor does one that drains: it is over with that node, which gets nothing more and so
+        fails each request once, and no stream should end for it.
         """
-        if isinstance(error, NodeUnreachable):
+        if isinstance(error, NodeUnreachable | NodeDraining):
             return True
         now = self._clock()
         self._add((now - self._filled_at) * self._reserve / 60.0)

@@ -1,12 +1,13 @@
 """Each program is told to stop in the middle of its work: it ends well, and what it cannot finish goes on elsewhere."""
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
-from twostep.tests.chaos.plan import Plan
+from twostep.tests.chaos.plan import Plan, Settings
 from twostep.tests.chaos.programs import Program
 from twostep.tests.chaos.questions import Question
 from twostep.tests.chaos.streams import all_over, heard
@@ -16,6 +17,8 @@ from twostep.tests.chaos.waiting import until
 pytestmark = pytest.mark.processes
 ENDS_S = 20.0
 AT_ONCE_S = 5.0
+NO_RETRIES: Mapping[str, Settings] = {"r0": {"retry_reserve": 1, "retry_share": 0}}
+"""A router that may make one new attempt and no more: nothing that is planned may need it."""
 
 
 def questions(salt: str, *, max_tokens: int = 300, num_streams: int = 6) -> list[Question]:
@@ -24,8 +27,9 @@ def questions(salt: str, *, max_tokens: int = 300, num_streams: int = 6) -> list
 
 
 async def test_a_decode_node_hands_its_long_answers_to_another(tmp_path: Path) -> None:
-    async with town(Plan(tmp_path, num_prefill=1, roles={"decode": {"timers.drain_s": 0.5}})) as here:
-        async with here.asking(questions("decode", max_tokens=600)) as streams:
+    plan = Plan(tmp_path, num_prefill=1, roles={"decode": {"timers.drain_s": 0.5}}, each=NO_RETRIES)
+    async with town(plan) as here:
+        async with here.asking(questions("decode", max_tokens=600, num_streams=8)) as streams:
             for stream in streams:
                 await heard(stream, 3)
             here.decode[0].ask_to_stop()
@@ -48,7 +52,8 @@ async def test_a_decode_node_with_time_enough_finishes_its_answers(tmp_path: Pat
 
 async def test_a_prefill_node_ends_well_under_load(tmp_path: Path) -> None:
     slow = {"model": "fake:vocab_size=128,step_s=0.005,token_s=0.002"}
-    async with town(Plan(tmp_path, num_decode=1, nodes=slow, roles={"prefill": {"timers.drain_s": 0.3}})) as here:
+    plan = Plan(tmp_path, num_decode=1, nodes=slow, roles={"prefill": {"timers.drain_s": 0.3}}, each=NO_RETRIES)
+    async with town(plan) as here:
         async with here.asking(questions("prefill", max_tokens=20, num_streams=12)) as streams:
             await heard(streams[0], 1)
             here.prefill[0].ask_to_stop()

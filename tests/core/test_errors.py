@@ -24,6 +24,7 @@ TABLE = {
     errors.NodeUnavailable: ("node_unavailable", 503, "UNAVAILABLE", RETRIED),
     errors.NodeUnreachable: ("node_unreachable", 503, "UNAVAILABLE", RETRIED),
     errors.NodeReplaced: ("node_replaced", 503, "UNAVAILABLE", RETRIED),
+    errors.NodeDraining: ("node_draining", 503, "UNAVAILABLE", RETRIED),
     errors.TransferFailed: ("transfer_failed", 503, "ABORTED", RETRIED),
     errors.TransferTimeout: ("transfer_timeout", 503, "ABORTED", RETRIED),
     errors.ChecksumMismatch: ("checksum_mismatch", 503, "DATA_LOSS", RETRIED),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twostep.core.errors import NodeUnavailable
+from twostep.core.errors import NodeDraining
 from twostep.node.handoff_messages import Abort
 from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.pair import Pair, running_pair
@@ -49,7 +49,7 @@ async def test_a_decode_node_hands_back_what_its_time_does_not_suffice_for() -> 
         draining = asyncio.ensure_future(pair.decode.drain())
         await answer.over.wait()
         await require_unready(pair, 1)
-        assert isinstance(answer.error, NodeUnavailable)
+        assert isinstance(answer.error, NodeDraining)
         assert answer.error.retry_elsewhere
         gate.open()
         await draining
@@ -67,7 +67,7 @@ async def test_who_waits_for_a_draining_decode_node_is_sent_elsewhere_at_once() 
         waiting = pair.router.reserve(request("b", 1200), alone=True)
         await waiting.read()
         draining = asyncio.ensure_future(pair.decode.drain())
-        with pytest.raises(NodeUnavailable, match="draining"):
+        with pytest.raises(NodeDraining, match="draining"):
             await pair.router.grant_from(waiting)
         gate.open()
         await draining
@@ -121,7 +121,7 @@ async def test_a_prefill_node_hands_back_what_its_time_does_not_suffice_for() ->
     """The decode node hears that no write is in flight, keeps its blocks, and waits for the next attempt."""
     async with computing(prefill=replace(PREFILL, timers=SHORT)) as (pair, gate, prefilling):
         draining = asyncio.ensure_future(pair.prefill.drain())
-        with pytest.raises(NodeUnavailable, match="time to drain is over"):
+        with pytest.raises(NodeDraining, match="time to drain is over"):
             await prefilling
         await require_unready(pair, 0)
         await draining

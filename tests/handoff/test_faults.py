@@ -12,6 +12,7 @@ from twostep.core.errors import (
     Cancelled,
     DeadlineExceeded,
     EngineFault,
+    NodeDraining,
     NodeUnavailable,
     StaleLeg,
     TransferFailed,
@@ -245,7 +246,7 @@ async def test_a_draining_decode_node_admits_nothing_and_finishes_what_runs() ->
         await pair.router.prefill(one, ticket)
         draining = asyncio.ensure_future(pair.decode.drain())
         await asyncio.to_thread(gate.reached.wait)
-        with pytest.raises(NodeUnavailable, match="draining"):
+        with pytest.raises(NodeDraining, match="draining"):
             await granted(pair, "b")
         assert (await pair.router.status())[1].not_ready_reason == "the node is draining"
         assert not draining.done()
@@ -264,7 +265,7 @@ async def test_a_draining_prefill_node_admits_nothing_and_finishes_what_runs() -
         other = await granted(pair, "b")
         await asyncio.to_thread(gate.reached.wait)
         draining = asyncio.ensure_future(pair.prefill.drain())
-        with pytest.raises(NodeUnavailable, match="draining"):
+        with pytest.raises(NodeDraining, match="draining"):
             await pair.router.prefill(*other)
         gate.open()
         await prefill

@@ -8,6 +8,7 @@ from twostep.core.errors import (
     DeadlineExceeded,
     EngineFault,
     InvalidRequest,
+    NodeDraining,
     NodeUnavailable,
     PromptTooLong,
     QueueFull,
@@ -87,7 +88,16 @@ def test_a_trial_that_never_ends_gives_way_to_another() -> None:
     "error",
     [
         kind("x")
-        for kind in (InvalidRequest, PromptTooLong, QueueFull, DeadlineExceeded, Cancelled, RequestFault, ChecksumMismatch)
+        for kind in (
+            InvalidRequest,
+            PromptTooLong,
+            QueueFull,
+            NodeDraining,
+            DeadlineExceeded,
+            Cancelled,
+            RequestFault,
+            ChecksumMismatch,
+        )
     ],
 )
 def test_twenty_errors_that_are_not_the_nodes_fault_change_nothing(error: ServingError) -> None:
