@@ -92,7 +92,7 @@ class NodeReplaced(NodeUnavailable):
 
 
 class NodeDraining(NodeUnavailable):
-    """The node has been told to stop: it takes nothing new, and hands back what it had no time to finish."""
+    """The node takes nothing new, for it stops or is out of service; or it stops and has had no time to finish."""
 
     code = "node_draining"
 

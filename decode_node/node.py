@@ -7,7 +7,15 @@ from dataclasses import asdict
 
 from twostep.core.awake_clock import AwakeClock
 from twostep.core.clock import Clock, seconds_until
-from twostep.core.errors import Cancelled, DeadlineExceeded, EngineFault, NodeDraining, NodeUnavailable, ServingError, SlowConsumer
+from twostep.core.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    EngineFault,
+    NodeDraining,
+    NodeUnavailable,
+    ServingError,
+    SlowConsumer,
+)
 from twostep.core.ids import Generation, NodeRef, RequestId, RouterId
 from twostep.core.request import TokenEvent
 from twostep.core.turnover import HoldMeter
@@ -96,11 +104,11 @@ class DecodeNode:
         self.release = Release(self.parts, self._advance)
         self.legs = Legs(self.parts, self.release)
         growth_tokens = runner.kv.layout.block_tokens + config.lookahead_tokens
-        self.queue = self._new_queue(config, growth_tokens)
         self._feed = EngineFeed(self.parts.engine, metrics, self.parts.tracer, clock, threads)
+        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path(materials.path, config))
+        self.queue = self._new_queue(config, growth_tokens)
         self._landing_gauges = LandingGauges(metrics, landing)
         self._idle = asyncio.Event()
-        self.readiness = Readiness(self._feed, timers.stall_s, slow_path=slow_path(materials.path, config))
         self.control = self._new_control(growth_tokens)
         self.integrity = self._new_integrity()
         self._peer_gauges = PeerGauges(metrics, self.peers.states, transport.path)
@@ -135,7 +143,7 @@ class DecodeNode:
         not: until then they may write into the landing pool.
         """
         self.readiness.is_draining = True
-        self.queue.close()
+        self.queue.send_away()
         self._advance()
         try:
             async with asyncio.timeout(self.parts.timers.drain_s):
@@ -279,6 +287,7 @@ class DecodeNode:
             self.release,
             self.legs,
             self.peers,
+            self.readiness,
             reservation_queue.Limits(growth_tokens, config.max_queued, config.max_unread_tokens, patience),
         )
 

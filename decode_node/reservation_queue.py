@@ -29,6 +29,7 @@ from twostep.engine.engine import Busy, Prepared
 from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.node.bypass import Patience
 from twostep.node.handoff_messages import Answer, Outcome
+from twostep.node.readiness import Readiness
 from twostep.node.waiting_queue import Tried, WaitingQueue
 
 RENEWABLE = frozenset({HandoffState.RESERVED, HandoffState.FILLING})
@@ -57,17 +58,18 @@ class ReservationQueue:
         release: Release,
         legs: Legs,
         peers: SourcePeers,
+        readiness: Readiness,
         limits: Limits,
     ) -> None:
         self.waiting: WaitingQueue[Handoff] = WaitingQueue(
             self._try_grant, parts.clock, limits.patience, order=self._order, on_bypass=parts.metrics.queue_bypasses.inc
         )
-        self._is_closed = False
         self._parts = parts
         self._admission = admission
         self._release = release
         self._legs = legs
         self._peers = peers
+        self._readiness = readiness
         self._limits = limits
 
     async def reserve(self, order: ReserveOrder) -> AsyncGenerator[Queued | Granted, None]:
@@ -89,9 +91,8 @@ class ReservationQueue:
                 self._release.end(handoff, error=Cancelled("the reservation was closed before it was granted"))
         yield granted
 
-    def close(self) -> None:
-        """Take nobody in any more; who still waits is told to go elsewhere."""
-        self._is_closed = True
+    def send_away(self) -> None:
+        """Tell who still waits to go elsewhere."""
         for handoff in list(self.waiting):
             self._release.end(handoff, error=NodeDraining(f"{self._parts.node} is draining"))
 
@@ -213,8 +214,7 @@ class ReservationQueue:
 
     def _require_acceptable(self, order: ReserveOrder) -> None:
         parts, request = self._parts, order.request
-        if self._is_closed:
-            raise NodeDraining(f"{parts.node} is draining")
+        self._readiness.require_open(parts.node)
         if order.timing.remaining_s <= 0:
             raise DeadlineExceeded(f"request {request.id} came after its deadline")
         if len(request.output_tokens) >= request.stop.max_tokens:

@@ -100,7 +100,7 @@ class NodeControl:
         return known
 
     def cordon(self, reason: str) -> None:
-        """Take the node out of service: routers place nothing more here, and what runs goes on. No reason: back into it."""
+        """Take the node out of service: what runs goes on, what comes is sent elsewhere at once. No reason: back into it."""
         self.readiness.cordon = reason
 
     def block_news(self, incarnation: Incarnation, first: int) -> BlockNews:

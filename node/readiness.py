@@ -4,7 +4,8 @@ It may not while it drains or is cordoned, after a fault, with accounts that do 
 where KV goes a slower way than it was told to.
 """
 
-from twostep.core.errors import EngineFault
+from twostep.core.errors import EngineFault, NodeDraining
+from twostep.core.ids import NodeRef
 from twostep.node.engine_feed import EngineFeed
 
 
@@ -29,6 +30,11 @@ class Readiness:
     def refresh(self) -> None:
         """Take a look at the engine's progress; called by the timer."""
         self._stalled_s = self._feed.stalled_s()
+
+    def require_open(self, node: NodeRef) -> None:
+        """Raise NodeDraining for what comes anew while `node` drains or is out of service: routers hear of that later."""
+        if self.is_draining or self.cordon:
+            raise NodeDraining(f"{node} takes nothing new: {self.reason}")
 
     @property
     def reason(self) -> str:

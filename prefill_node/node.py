@@ -219,8 +219,7 @@ class PrefillNode:
             raise
 
     def _require_acceptable(self, order: PrefillOrder) -> None:
-        if self.readiness.is_draining:
-            raise NodeDraining(f"{self.parts.node} is draining")
+        self.readiness.require_open(self.parts.node)
         ticket = order.ticket
         require_acceptable(order, self.parts.node, self.parts.engine)
         self.parts.peers.require_proven(ticket.leg.destination)

@@ -116,7 +116,7 @@ class NodeServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Cordon(self, request, context):
-        """Takes the node out of service, or back into it: routers place nothing more on it, and what runs there goes on.
+        """Takes the node out of service, or back into it: what runs there goes on, and what still comes is told to go elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from twostep.cli.node_client import cordon
 from twostep.tests.chaos.plan import Plan, Settings
 from twostep.tests.chaos.programs import Program
 from twostep.tests.chaos.questions import Question
@@ -61,6 +62,16 @@ async def test_a_prefill_node_ends_well_under_load(tmp_path: Path) -> None:
         require_right(streams)
         here.prefill.pop(0)
         await here.at_baseline()
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+async def test_a_node_that_is_idle_and_out_of_service_gets_no_request_any_more(role: str, tmp_path: Path) -> None:
+    """Routers hear of it with their next heartbeat, which may be half a second away."""
+    async with town(Plan(tmp_path, each=NO_RETRIES)) as here:
+        victim = getattr(here, role)[0]
+        assert (await cordon(victim.addresses["grpc"], "new memory")).is_idle
+        await here.answers_rightly(questions(role, max_tokens=20, num_streams=8))
+        assert await counted(victim, "twostep_handoffs_total") == 0
 
 
 async def test_a_router_finishes_what_it_has_and_ends_the_rest_with_an_error(tmp_path: Path) -> None:

@@ -58,6 +58,43 @@ async def test_a_decode_node_hands_back_what_its_time_does_not_suffice_for() -> 
         pair.require_clean()
 
 
+async def test_a_decode_node_out_of_service_finishes_what_runs_and_takes_nothing_until_it_is_put_back() -> None:
+    gate = Gate()
+    async with running_pair(MODEL, PREFILL, DECODE, decode_gate=gate) as pair:
+        gate.close()
+        granted = await pair.router.grant(request("a", 100))
+        await pair.router.prefill(request("a", 100), granted.ticket)
+        await asyncio.to_thread(gate.reached.wait)
+        pair.decode.control.cordon("new memory")
+        with pytest.raises(NodeDraining, match=r"d.* takes nothing new: cordoned: new memory"):
+            await pair.router.grant(request("b", 100))
+        gate.open()
+        await pair.router.answer("a").over.wait()
+        assert tuple(pair.router.answer("a").tokens) == Solo(MODEL).answer(request("a", 100))[0]
+        pair.decode.control.cordon("")
+        assert (await pair.router.serve(request("b", 100))).tokens == Solo(MODEL).answer(request("b", 100))[0]
+
+
+async def test_a_prefill_node_out_of_service_finishes_what_runs_and_takes_nothing() -> None:
+    """What was reserved before goes elsewhere, too: the decode node keeps its blocks for that."""
+    async with computing() as (pair, gate, prefilling):
+        other = await pair.router.grant(request("b", 100))
+        pair.prefill.control.cordon("new memory")
+        with pytest.raises(NodeDraining, match=r"p.* takes nothing new: cordoned: new memory"):
+            await pair.router.prefill(request("b", 100), other.ticket)
+        gate.open()
+        await prefilling
+        await pair.router.answer("a").over.wait()
+        pair.prefill.control.cordon("")
+        again = await pair.router.grant(request("b", 100), attempt=2)
+        await pair.router.prefill(request("b", 100), again.ticket)
+        answer = pair.router.answer("b", 2)
+        await answer.over.wait()
+        assert tuple(answer.tokens) == Solo(MODEL).answer(request("b", 100))[0]
+        await pair.settle()
+        pair.require_clean()
+
+
 async def test_who_waits_for_a_draining_decode_node_is_sent_elsewhere_at_once() -> None:
     gate = Gate()
     async with running_pair(MODEL, PREFILL, DECODE, decode_gate=gate) as pair:
