@@ -3,7 +3,7 @@
 from twostep.core.bill import DecodeBill, PrefillBill
 from twostep.core.block_hash import HASH_BYTES
 from twostep.core.block_news import BlockNews
-from twostep.core.errors import ServingError, error_classes
+from twostep.core.errors import NodeUnavailable, ServingError, error_classes
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.pace import RatePoint, StepPace
@@ -223,8 +223,12 @@ def error_to_pb(error: ServingError) -> pb.Error:
 
 
 def error_from_pb(wire: pb.Error) -> ServingError:
-    """Rebuild the error that the other side raised; a code unknown here becomes a plain ServingError."""
-    known = error_classes().get(wire.code, ServingError)
+    """Rebuild the error that the other side raised.
+
+    A code unknown here becomes a plain ServingError, or a NodeUnavailable when the other side says that another node may help.
+    """
+    unknown = NodeUnavailable if wire.retry_elsewhere else ServingError
+    known = error_classes().get(wire.code, unknown)
     return known(wire.message, param=wire.param or None, retry_after_s=wire.retry_after_s or None)
 
 

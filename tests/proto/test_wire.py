@@ -7,7 +7,7 @@ import pytest
 
 from twostep.core.bill import DecodeBill, PrefillBill
 from twostep.core.block_news import BlockNews
-from twostep.core.errors import QueueFull, ServingError, error_classes
+from twostep.core.errors import NodeUnavailable, QueueFull, ServingError, error_classes
 from twostep.core.fingerprint import Geometry
 from twostep.core.ids import Attempt, BlockHash, Generation, Incarnation, NodeId, NodeRef, RequestId
 from twostep.core.pace import RatePoint, StepPace
@@ -92,6 +92,10 @@ def test_an_error_without_field_or_wait_arrives_without() -> None:
     assert (arrived.param, arrived.retry_after_s) == (None, None)
 
 
-def test_an_error_of_a_newer_version_arrives_as_a_plain_one() -> None:
-    arrived = wire.error_from_pb(node_pb2.Error(code="from_the_future", message="no idea"))
-    assert (type(arrived), arrived.message) == (ServingError, "no idea")
+@pytest.mark.parametrize(("retry_elsewhere", "as_what"), [(False, ServingError), (True, NodeUnavailable)])
+def test_an_error_of_a_newer_version_arrives_as_a_plain_one_that_may_be_retried_as_told(
+    retry_elsewhere: bool, as_what: type[ServingError]
+) -> None:
+    told = node_pb2.Error(code="from_the_future", message="no idea", retry_elsewhere=retry_elsewhere)
+    arrived = wire.error_from_pb(told)
+    assert (type(arrived), arrived.message, arrived.retry_elsewhere) == (as_what, "no idea", retry_elsewhere)
