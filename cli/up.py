@@ -5,6 +5,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -22,9 +23,12 @@ from twostep.cli.cluster_options import add_cluster_options
 from twostep.cli.entry import INTERRUPTED
 from twostep.cli.watch import Stopped, Watch
 from twostep.core.errors import ConfigError, ServingError
+from twostep.core.program import SIGNALLED
 
 Use = Callable[[Cluster, Watch], Awaitable[int]]
 """What to do with the cluster once it can serve; returns the exit code."""
+EXPLAINED = frozenset({0, ConfigError.exit_code, INTERRUPTED, SIGNALLED + signal.SIGTERM})
+"""Ends of which logs have nothing to tell: somebody wanted them, or what is wrong with the configuration was told in full."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,22 +38,23 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM. Returns 0 after a clean stop, 1 or a child's own code when a child has ended."""
+    """Serve until SIGINT or SIGTERM. Returns 0 after a clean stop, else as `with_cluster`."""
     return with_cluster(arguments, _serve)
 
 
 def with_cluster(arguments: argparse.Namespace, use: Use) -> int:
     """Start the cluster that `arguments` describe, `use` it, and stop it. Raises ConfigError before anything is started.
 
-    Returns what `use` returns, 1 or a child's own code when a child has ended, 130 when interrupted before it could serve.
+    Returns what `use` returns, 1 or a child's own code when a child has ended, 130 when interrupted before it could serve, and
+    128 + the number of a second signal, which ends everything at once.
     """
     folder = Path(tempfile.gettempdir()) / f"twostep-{secrets.token_hex(4)}"
     plan = plan_cluster(arguments.config, arguments.overrides, folder, len(os.sched_getaffinity(0)))
     with writable(folder.parent):
         folder.mkdir(mode=0o700)
     code = asyncio.run(_run(plan, folder, use))
-    # Where something went wrong the logs stay: they explain it. What is wrong with the configuration was told in full.
-    if code in (0, INTERRUPTED, ConfigError.exit_code):
+    # Where something went wrong the logs stay.
+    if code in EXPLAINED:
         shutil.rmtree(folder)
     return code
 
@@ -68,6 +73,8 @@ async def _run(plan: ClusterPlan, folder: Path, use: Use) -> int:
         return _complain(error, 1)
     except ConfigError as error:
         return _complain(error, error.exit_code)
+    if watch.cut_short_by:
+        return SIGNALLED + watch.cut_short_by
     for farewell in watch.farewells:
         code = _complain(farewell, farewell.exit_code)
     return code

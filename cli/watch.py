@@ -22,6 +22,8 @@ class Watch:
     def __init__(self) -> None:
         self.farewells: list[ChildEnded] = []
         """In what words children ended that were asked to stop and did not end well."""
+        self.cut_short_by: signal.Signals | None = None
+        """The second wish to stop. What children say then is a consequence, and no farewell."""
         self._children: list[Child] = []
         self._stop = asyncio.Event()
 
@@ -32,10 +34,12 @@ class Watch:
     def listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(signum, self.ask_to_stop)
+            loop.add_signal_handler(signum, self.ask_to_stop, signum)
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, signum: signal.Signals) -> None:
+        """Note that somebody has sent `signum`."""
         if self._stop.is_set():
+            self.cut_short_by = signum
             for child in self._children:
                 child.kill()
         self._stop.set()
@@ -68,7 +72,8 @@ class Watch:
         finally:
             endings = await asyncio.gather(*(child.stop(within_s=stop_s) for child in children))
             self._children = [child for child in self._children if child not in children]
-            self.farewells.extend(ending for ending in endings if ending)
+            if not self.cut_short_by:
+                self.farewells.extend(ending for ending in endings if ending)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:

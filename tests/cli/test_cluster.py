@@ -1,6 +1,7 @@
 """The order in which a cluster starts and stops, with stand-ins for its programs."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ async def test_a_start_that_takes_long_can_be_interrupted(tmp_path: Path) -> Non
 
     def interrupt(reason: str) -> None:
         if reason.endswith("the model loads"):
-            watch.ask_to_stop()
+            watch.ask_to_stop(signal.SIGTERM)
 
     with pytest.raises(Stopped):
         await start_up(cluster_plan(healthy_nodes(tmp_path), router, tmp_path), tmp_path, watch, interrupt)

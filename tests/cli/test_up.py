@@ -5,9 +5,11 @@ import os
 import select
 import signal
 import socket
+import time
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from twostep.cli.router_client import Answer, RouterClient
@@ -57,6 +59,34 @@ def test_it_serves_until_it_is_told_to_stop_and_leaves_nothing_behind(signum: si
         assert cluster.ended() == (0, "")
     assert gone(list(children.values()))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once_and_quietly(signum: signal.Signals, tmp_path: Path) -> None:
+    """The router still has an answer to finish, and half a minute for it."""
+    body = {"prompt": "Hello", "max_tokens": 1000, "stream": True}
+    with up(tmp_path, "--model", "fake:step_s=0.5") as cluster:
+        children = cluster.children()
+        with httpx.stream("POST", f"{cluster.url}/v1/completions", json=body, timeout=END_S, trust_env=False) as reply:
+            next(reply.iter_lines())
+            cluster.process.send_signal(signum)
+            wait_until_refused(cluster.url)
+            cluster.process.send_signal(signum)
+            assert cluster.ended() == (128 + signum, "")
+    assert gone(list(children.values()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def wait_until_refused(url: str) -> None:
+    """Wait until the router takes no connections any more: it drains."""
+    deadline = time.monotonic() + END_S
+    while time.monotonic() < deadline:
+        try:
+            httpx.get(f"{url}/health", timeout=END_S, trust_env=False)
+        except httpx.TransportError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the router still takes connections")
 
 
 def test_all_nodes_can_live_in_one_process(tmp_path: Path) -> None:

@@ -51,15 +51,16 @@ async def test_a_child_that_ignores_sigterm_is_killed_and_named(tmp_path: Path) 
     ]
 
 
-async def test_a_second_wish_to_stop_kills_at_once(tmp_path: Path) -> None:
+async def test_a_second_wish_to_stop_kills_at_once_and_without_farewells(tmp_path: Path) -> None:
     watch = Watch()
     async with watch.started([program("ignore SIGTERM", **told(tmp_path))], tmp_path, stop_s=FOREVER_S):
         await watch.until(read_when_written(tmp_path / "prefill-0.json"))
-        watch.ask_to_stop()
+        watch.ask_to_stop(signal.SIGTERM)
         with pytest.raises(Stopped):
             await watch.until(never())
-        watch.ask_to_stop()
-    assert [farewell.name for farewell in watch.farewells] == ["prefill-0"]
+        assert watch.cut_short_by is None
+        watch.ask_to_stop(signal.SIGINT)
+    assert (watch.cut_short_by, watch.farewells) == (signal.SIGINT, [])
 
 
 async def test_a_child_with_a_wrong_configuration_hands_on_its_line_and_its_exit_code(tmp_path: Path) -> None:
