@@ -77,6 +77,8 @@ class Handoff:
         self.granted: Granted | None = None
         self.error: ServingError | None = None
         self.loss: Loss | None = None
+        self.is_last_word_said = False
+        """Whether the router has been told how the current attempt ended."""
         self.pause: Pause | None = None
         self.changed = asyncio.Event()
         self.position = 0
@@ -121,7 +123,7 @@ class Handoff:
         if self.state is HandoffState.FILLING:
             self.move_to(HandoffState.RESERVED)
         self._tracer.leave(self.id, self.order.attempt)
-        self.order, self.granted, self.loss = order, None, None
+        self.order, self.granted, self.loss, self.is_last_word_said = order, None, None, False
         self.trace("queued again")
         self.meter = BillMeter(now)
         self.ordered_at, self.deadline = now, now + order.timing.remaining_s

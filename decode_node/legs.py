@@ -91,13 +91,12 @@ class Legs:
                 self._verification.lose(handoff, NodeUnavailable(f"{source} has been started anew"), drained=False)
 
     def watch(self) -> None:
-        """End what makes no progress, and what waited in vain for another attempt; called by the timer."""
+        """Give up what makes no progress, and end what waited in vain for another attempt; called by the timer."""
         now, timers = self._parts.clock(), self._parts.timers
         for handoff in self._parts.handoffs:
             if handoff.leg and not handoff.leg.verifying:
                 if complaint := handoff.leg.watch.complaint(now, timers):
-                    message = f"request {handoff.id}: {handoff.leg.id.source} {complaint}"
-                    self._release.end(handoff, error=TransferTimeout(message))
+                    self._give_up(handoff, TransferTimeout(f"request {handoff.id}: {handoff.leg.id.source} {complaint}"))
             elif handoff.loss and now >= handoff.loss.at + timers.retry_s:
                 self._release.end(handoff, error=handoff.loss.error)
 
@@ -108,6 +107,11 @@ class Legs:
                 yield handoff.leg.watch.due_at(self._parts.timers)
             elif handoff.loss:
                 yield handoff.loss.at + self._parts.timers.retry_s
+
+    def _give_up(self, handoff: Handoff, error: TransferTimeout) -> None:
+        """Lose a leg whose P is stuck or silent: the router may hear of that from nobody but this node."""
+        self._verification.lose(handoff, error, drained=False)
+        self._release.tell_lost(handoff, error)
 
     def _hear(self, told: LegProgress, engine_step: int) -> bool:
         found = self._parts.handoffs.expecting(told.leg)

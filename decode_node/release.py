@@ -34,7 +34,7 @@ class Release:
         parts.handoffs.remove(handoff)
         parts.leases.disown(handoff.id)
         self.drop_leg(handoff, Answer(Outcome.ENDED, error.message if error else "the request has ended"), drained=False)
-        if handoff.granted:
+        if handoff.granted and not handoff.is_last_word_said:
             self._tell(handoff, finish, error, now)
         if handoff.reservation and handoff.meter.granted_at is not None:
             unattached_s = (handoff.meter.started_at or now) - handoff.meter.granted_at
@@ -43,6 +43,10 @@ class Release:
             self.free_watch.begin(handoff.id, now)
         parts.engine.end(handoff.id)
         self._when_quiet(handoff, lambda: self._free(handoff))
+
+    def tell_lost(self, handoff: Handoff, error: ServingError) -> None:
+        """Give the router the last word about an attempt whose leg is lost; its blocks wait for the next one."""
+        self._tell(handoff, None, error, self._parts.clock())
 
     def drop_leg(self, handoff: Handoff, answer: Answer, *, drained: bool) -> None:
         """End the handoff's leg, if it has one: later messages of it get `answer`.
@@ -83,7 +87,7 @@ class Release:
     def _tell(self, handoff: Handoff, finish: FinishReason | None, error: ServingError | None, now: float) -> None:
         if isinstance(error, Cancelled):
             finish, error = FinishReason.CANCELLED, None
-        order = handoff.order
+        order, handoff.is_last_word_said = handoff.order, True
         self._parts.tokens.end(
             order.router, Ended(handoff.id, order.attempt, handoff.meter.bill(now), handoff.next_index, finish, error)
         )

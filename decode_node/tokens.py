@@ -13,7 +13,7 @@ from twostep.core.request import FinishReason, TokenEvent
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last word about a request: how it finished or why it failed, and what it took.
+    """The last word about one attempt of a request: how it finished or why it failed, and what it took.
 
     `num_tokens` counts its output tokens, forced ones included: so the router knows whether it saw all of them.
     """

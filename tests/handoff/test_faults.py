@@ -88,9 +88,16 @@ async def test_a_prefill_node_that_stands_still_is_reported_within_the_progress_
         answer = pair.router.answer("a")
         assert isinstance(answer.error, TransferTimeout)
         assert answer.error.retry_elsewhere
-        gate.open()
+        blocks = held_blocks(pair)
+        one, ticket = await granted(pair, "a", attempt=2)
+        assert held_blocks(pair) == blocks
+        second = asyncio.ensure_future(pair.router.prefill(one, ticket))
         with pytest.raises(CROSSING):
             await prefill
+        gate.open()
+        await second
+        await pair.router.answer("a", 2).over.wait()
+        assert tuple(pair.router.answer("a", 2).tokens) == Solo(MODEL).answer(one)[0]
         await pair.settle()
         pair.require_clean()
 
@@ -112,6 +119,8 @@ async def test_a_prefill_node_that_falls_silent_is_given_up_when_that_is_due_and
         gate.open()
         with pytest.raises(CROSSING):
             await prefill
+        assert held_blocks(pair)
+        pair.tick(advance_s=TIMERS.retry_s)
         await pair.settle()
         pair.require_clean()
 
@@ -128,6 +137,7 @@ async def test_queueing_behind_others_is_progress() -> None:
         await pair.router.answer("b").over.wait()
         assert pair.router.answer("b").finish_reason == "length"
         await asyncio.gather(*prefills, return_exceptions=True)
+        pair.tick(advance_s=TIMERS.retry_s)
         await pair.settle()
         pair.require_clean()
 
