@@ -21,6 +21,10 @@ class LegRecord:
         self._states: OrderedDict[Leg, tuple[Generation, AbortState]] = OrderedDict()
         self._floors: dict[NodeRef, Generation] = {}
 
+    def __contains__(self, leg: Leg) -> bool:
+        """Whether the leg is remembered to have ended or been refused."""
+        return leg in self._states
+
     def meet(self, destination: NodeRef, generation: Generation) -> None:
         """A decode node was met that has lent up to `generation`: those tickets may be of an acquaintance long forgotten."""
         self._floors.setdefault(destination, generation)

@@ -90,7 +90,8 @@ class Legs:
         """
         found = self.find(abort.leg)
         if found is None:
-            self._parts.metrics.noop_messages.labels("abort", "late").inc()
+            why = "late" if abort.leg in self._parts.record else "unknown"
+            self._parts.metrics.noop_messages.labels("abort", why).inc()
             return self._parts.record.refuse(abort.leg, abort.generation)
         found.stop(_error_of(abort.answer), tell=False)
         return AbortState.DRAINED if await asyncio.shield(found.drained) else AbortState.NOT_DRAINED

@@ -11,7 +11,7 @@ from twostep.core.request import TokenEvent
 from twostep.engine.batch import Batch
 from twostep.engine.engine import StepResult
 from twostep.engine.step_record import StepRecord
-from twostep.node.handoff_messages import Answer, Credit, Done, Failed, LegProgress, Outcome
+from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Done, Failed, LegProgress, Outcome
 from twostep.proto.wire import ticket_from_pb
 from twostep.tests.handoff.gate import PATIENCE_S, Gate
 from twostep.tests.handoff.pair import Pair, running_pair
@@ -105,6 +105,18 @@ async def test_words_about_a_leg_that_never_was_are_unknown() -> None:
         assert (await pair.decode.legs.failed(failed)).outcome is Outcome.UNKNOWN_LEG
         told = [LegProgress(stranger, "computing"), LegProgress(ticket.leg, "computing")]
         assert pair.decode.legs.progress(stranger.source, 1, told) == (stranger,)
+        await pair.router.cancel(A)
+
+
+async def test_an_abort_of_a_leg_that_never_was_is_unknown_and_the_next_one_late() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        granted = await pair.router.grant(request("a", 100))
+        ticket = ticket_from_pb(granted.ticket)
+        abort = Abort(ticket.leg, ticket.extent.generation, Answer(Outcome.ENDED))
+        page = pair.prefill.parts.metrics.registry
+        for why in ("unknown", "late"):
+            assert await pair.prefill.legs.abort(abort) is AbortState.DRAINED
+            assert page.get_sample_value("twostep_noop_messages_total", {"kind": "abort", "why": why}) == 1
         await pair.router.cancel(A)
 
 
