@@ -1,10 +1,11 @@
-"""What real faults leave behind: blocks that are held for nobody, on any node, once all requests have ended."""
+"""What real faults leave behind: blocks and landing extents that are held, on any node, once all requests have ended."""
 
 import asyncio
 import os
 import random
 import signal
 import time
+from collections import Counter, defaultdict
 from contextlib import aclosing
 
 from twostep.benchmarks.cluster.client import Answer
@@ -24,6 +25,8 @@ SETTINGS = (
     "num_prefill=2",
     "num_decode=2",
 )
+SHARES = (2, 2, 1)
+"""Of clients that leave, nodes that stand still, and nodes that are killed: a new start takes seconds."""
 AT_ONCE = 8
 LONGEST_PROMPT, OUTPUT_TOKENS = 1500, 30
 LONGEST_STOP_S = 0.6
@@ -39,8 +42,7 @@ async def measure(effort: Effort) -> Outcomes:
             for _ in range(AT_ONCE):
                 group.create_task(storm.run())
         orphans = await _settled(cluster)
-    note = f"{num_faults} faults: clients gone, nodes stopped for up to {LONGEST_STOP_S} s, while {AT_ONCE} requests ran; "
-    return {REAL: Measured((float(orphans),), note=note + storm.account())}
+    return {REAL: Measured((float(orphans),), note=f"{storm.account()}; a landing extent that is held counts as a block")}
 
 
 class Storm:
@@ -51,17 +53,21 @@ class Storm:
         self._faults_left = num_faults
         self._random = random.Random(1)
         self._prompts = Prompts()
+        self._striking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._num_faults: Counter[str] = Counter()
         self._num_whole = 0
         self._num_failed = 0
 
     async def run(self) -> None:
         while self._faults_left:
             self._faults_left -= 1
-            await self._random.choice((self._leave, self._stop_a_node))()
+            await self._random.choices((self._leave, self._stop_a_node, self._kill_a_prefill_node), SHARES)[0]()
             await self._ask()
 
     def account(self) -> str:
-        return f"{self._num_whole} whole answers, {self._num_failed} typed errors"
+        faults = ", ".join(f"{count} {fault}" for fault, count in sorted(self._num_faults.items()))
+        answers = f"{self._num_whole} whole answers, {self._num_failed} typed errors"
+        return f"{faults}, while {AT_ONCE} requests ran: {answers}"
 
     async def _ask(self) -> None:
         answer = await self._cluster.client.ask(self._draw(), OUTPUT_TOKENS)
@@ -70,6 +76,7 @@ class Storm:
 
     async def _leave(self) -> None:
         """Ask, and be gone before the answer is whole."""
+        self._num_faults["clients gone"] += 1
         stream = self._cluster.client.stream(self._draw(), OUTPUT_TOKENS, Answer(time.monotonic()))
         try:
             async with asyncio.timeout(self._random.random()), aclosing(stream):
@@ -79,18 +86,27 @@ class Storm:
             return
 
     async def _stop_a_node(self) -> None:
-        names = [name for name in self._cluster.watch.pids() if name != "router"]
-        pid = self._cluster.watch.pids()[self._random.choice(names)]
-        os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(LONGEST_STOP_S * self._random.random())
-        os.kill(pid, signal.SIGCONT)
+        self._num_faults[f"stops of nodes for up to {LONGEST_STOP_S} s"] += 1
+        addresses = self._cluster.addresses
+        name = self._random.choice((*addresses.prefill, *addresses.decode)).name
+        async with self._striking[name]:
+            pid = self._cluster.watch.pids()[name]
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(LONGEST_STOP_S * self._random.random())
+            os.kill(pid, signal.SIGCONT)
+
+    async def _kill_a_prefill_node(self) -> None:
+        self._num_faults["kill -9 of prefill nodes, started again"] += 1
+        name = self._random.choice(self._cluster.addresses.prefill).name
+        async with self._striking[name]:
+            await self._cluster.kill_and_restart(name)
 
     def _draw(self) -> list[int]:
         return self._prompts.draw(self._random.randint(1, LONGEST_PROMPT))
 
 
 async def _settled(cluster: RunningCluster) -> int:
-    """Return how many blocks are held or orphaned once that is none, or when the time for it is over."""
+    """Return how much is held or orphaned once that is nothing, or when the time for it is over."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         held = sum(map(_held, await _ledgers(cluster)))
@@ -100,7 +116,8 @@ async def _settled(cluster: RunningCluster) -> int:
 
 
 def _held(ledger: Ledger) -> int:
-    return ledger.orphaned_blocks + ledger.referenced_blocks
+    num_extents = sum(holding.landing_bytes > 0 for holding in ledger.holdings)
+    return ledger.orphaned_blocks + ledger.referenced_blocks + num_extents
 
 
 async def _ledgers(cluster: RunningCluster) -> list[Ledger]:
