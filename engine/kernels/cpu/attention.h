@@ -159,11 +159,11 @@ class Attention {
   // the last one is made zero: whatever the pool holds there has no part in anything.
   void gather(const Pool<T>& pool, const AttentionTask& task, int64_t at, int64_t count, Ahead<T>& ahead) {
     for (int64_t first = 0; first < count; first += LANES) {
-      ahead.bring(LANES);
+      ahead.bring(LANES / 2);
       int64_t present = std::min<int64_t>(LANES, count - first);
       const Number* rows = pool.at(*task.chunk, task.kv_head, at + first);
       gather_keys<Left>(rows, first, present);
-      gather_values(rows, first, present);
+      gather_values(rows, first, present, ahead);
     }
     int64_t steps = parts(count, Left::PER_WORD), rest = whole(steps, Cut<T>::STEPS) - steps;
     memset(values_.get() + steps * padded_dim_, 0, rest * padded_dim_ * sizeof(uint32_t));
@@ -188,9 +188,10 @@ class Attention {
     }
   }
 
-  void gather_values(const Number* rows, int64_t first, int64_t present) {
+  void gather_values(const Number* rows, int64_t first, int64_t present, Ahead<T>& ahead) {
     constexpr int AT_ONCE = 2 * LANES;
     for (int64_t i = 0; i < present; i += Left::PER_WORD) {
+      if (i % 2 == 0) ahead.bring(1);
       const Number* value = rows + (2 * i + 1) * head_dim_;
       bool has_next = i + 1 < present;
       uint32_t* to = values_.get() + (first + i) / Left::PER_WORD * padded_dim_;

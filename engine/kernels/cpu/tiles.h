@@ -77,6 +77,10 @@ void multiply_tiles(const uint16_t* a, int64_t a_stride, const uint32_t* b, int6
                     const uint32_t* wanted) {
   const int64_t a_bytes = a_stride * sizeof *a, b_bytes = b_stride * sizeof *b, c_bytes = c_stride * sizeof *c;
   float* below = c + EDGE * c_stride;
+  // A quarter of a step's vectors: only so many lines can be on their way at once.
+  auto bring = [&] {
+    for (int f = 0; f < EDGE * FETCH / 4; f++, wanted += LANES) __builtin_prefetch(wanted);
+  };
   // What the compiler knows of these instructions does not include what they read.
   asm volatile("" ::: "memory");
   if (ADD) {
@@ -94,11 +98,14 @@ void multiply_tiles(const uint16_t* a, int64_t a_stride, const uint32_t* b, int6
     _tile_zero(3);
   }
   for (int64_t step = 0; step < steps; step += EDGE, a += 2 * EDGE, b += EDGE * b_stride) {
-    for (int f = 0; f < EDGE * FETCH; f++, wanted += LANES) __builtin_prefetch(wanted);
+    bring();
     _tile_loadd(4, a, a_bytes);
     _tile_loadd(6, b, b_bytes);
-    _tile_loadd(7, b + LANES, b_bytes);
+    bring();
     _tile_dpbf16ps(0, 4, 6);
+    bring();
+    _tile_loadd(7, b + LANES, b_bytes);
+    bring();
     _tile_dpbf16ps(1, 4, 7);
     if (M == 2) {
       _tile_loadd(5, a + EDGE * a_stride, a_bytes);
