@@ -122,4 +122,6 @@ async def _drains(here: Town, program: Program) -> str:
         await here.clients[0].get("/ready")
     except httpx.ConnectError:
         return ""
+    except httpx.RemoteProtocolError:
+        return f"{program.name} has just ended a connection that was open"
     return f"{program.name} still takes connections"
