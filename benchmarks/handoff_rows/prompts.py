@@ -13,4 +13,4 @@ class Prompts:
         self._random = random.Random(seed)
 
     def draw(self, num_tokens: int) -> list[int]:
-        return [self._random.randint(LOWEST, HIGHEST) for _ in range(num_tokens)]
+        return self._random.choices(range(LOWEST, HIGHEST + 1), k=num_tokens)
