@@ -221,5 +221,5 @@ def refused(*, environment: Mapping[str, str] = MappingProxyType({}), **given: o
     """Return the one line with which the program refuses to start."""
     command = [sys.executable, "-m", "twostep.router", *settings(**NODES, **given), "--log-level", "error"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environment})
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     return done.stderr
