@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -77,6 +78,14 @@ def niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
+def here_and_on_a_thread_started_here(tell: Callable[[], int]) -> tuple[int, int]:
+    started: list[int] = []
+    helper = threading.Thread(target=lambda: started.append(tell()))
+    helper.start()
+    helper.join(PATIENCE_S)
+    return tell(), started[0]
+
+
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives each thread a priority of its own")
 
 
@@ -85,11 +94,7 @@ async def test_who_computes_for_long_steps_behind_the_others_and_so_do_the_threa
     usual = niceness()
 
     def compute() -> tuple[int, int]:
-        started: list[int] = []
-        helper = threading.Thread(target=lambda: started.append(niceness()))
-        helper.start()
-        helper.join(PATIENCE_S)
-        return niceness(), started[0]
+        return here_and_on_a_thread_started_here(niceness)
 
     threads = OwnThreads(behind={"model"})
     assert await asyncio.wrap_future(threads.call("model", compute)) == (min(NICEST, usual + BEHIND),) * 2
@@ -120,11 +125,7 @@ async def test_with_cores_of_its_own_who_computes_for_long_takes_what_nobody_els
         return os.sched_getscheduler(threading.get_native_id())
 
     def compute() -> tuple[int, int]:
-        started: list[int] = []
-        helper = threading.Thread(target=lambda: started.append(policy()))
-        helper.start()
-        helper.join(PATIENCE_S)
-        return policy(), started[0]
+        return here_and_on_a_thread_started_here(policy)
 
     threads = OwnThreads(behind={"model"}, own_cores=True)
     assert await asyncio.wrap_future(threads.call("model", compute)) == (os.SCHED_IDLE,) * 2
