@@ -32,10 +32,10 @@ class Claim:
     deadline: float = math.inf
 
 
-def claim_of(request: Request, timing: Timing, *, arrival: int, now: float, has_drawn: bool) -> Claim:
-    born_at, wanted_s = now - timing.age_s, None if has_drawn else request.level.ttft_s
-    wanted_by = math.inf if wanted_s is None else born_at + wanted_s
-    return Claim(arrival, request.level.priority, born_at, wanted_by, now + timing.remaining_s)
+def claim_of(request: Request, born_at: float, deadline: float, *, arrival: int, has_drawn: bool) -> Claim:
+    level = request.level
+    wanted_by = math.inf if has_drawn or level.ttft_s is None else born_at + level.ttft_s
+    return Claim(arrival, level.priority, born_at, wanted_by, deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,6 @@ class Ranking:
         return [known[-1] for _, known in sorted(order)]
 
     def _rank_waiting(self, request: Request, timing: Timing, arrival: int) -> Rank:
-        has_drawn = bool(request.output_tokens)
-        claim = claim_of(request, timing, arrival=arrival, now=self.now, has_drawn=has_drawn)
+        born_at, deadline = self.now - timing.age_s, self.now + timing.remaining_s
+        claim = claim_of(request, born_at, deadline, arrival=arrival, has_drawn=bool(request.output_tokens))
         return self.rank(claim, len(request.prompt) + len(request.output_tokens))

@@ -131,10 +131,10 @@ class Sequence:
         """The output number, from 0, of the token that is drawn next."""
         return len(self.tokens) - len(self.request.prompt)
 
-    def claim(self, now: float) -> Claim:
-        """Return what it can say for itself beside others; a wish for the first token holds until there is one."""
-        timing = Timing(now - self.born_at, self.deadline - now)
-        return claim_of(self.request, timing, arrival=self.arrival, now=now, has_drawn=self.next_index > 0)
+    @property
+    def claim(self) -> Claim:
+        """What it can say for itself beside others; a wish for the first token holds until there is one."""
+        return claim_of(self.request, self.born_at, self.deadline, arrival=self.arrival, has_drawn=self.next_index > 0)
 
     def begin(self, attempt: Attempt, timing: Timing, now: float) -> None:
         """Run from now on, for `attempt`. Raises ValueError when it cannot."""

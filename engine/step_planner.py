@@ -79,13 +79,11 @@ class StepPlanner:
             if one.num_tokens == len(one.request.tokens) and one.num_pending > 1
         ]
         ranking = self.ranking(now)
-        return [one.request.id for one in unanswered if ranking.is_hopeless(one.claim(ranking.now), one.num_pending)]
+        return [one.request.id for one in unanswered if ranking.is_hopeless(one.claim, one.num_pending)]
 
     def _resume(self, ranking: Ranking) -> None:
         """Give blocks back by rank, to none before all better ones have theirs."""
-        for sequence in sorted(
-            self._sequences.preempted(), key=lambda one: ranking.rank(one.claim(ranking.now), one.num_pending)
-        ):
+        for sequence in sorted(self._sequences.preempted(), key=lambda one: ranking.rank(one.claim, one.num_pending)):
             spare_blocks = self._config.resume_spare_blocks if self._sequences.running() else 0
             if not self._sequences.restore(sequence, spare_blocks=spare_blocks):
                 return
@@ -110,13 +108,14 @@ class StepPlanner:
 
     def _candidate(self, sequence: Sequence, ranking: Ranking) -> Candidate:
         """Decodes all run, in order of arrival: nothing but that is asked of them, step by step."""
-        is_decode = sequence.num_pending == 1
+        num_computed, num_tokens = sequence.num_launched, sequence.num_expected
+        num_pending = num_tokens - num_computed
         return Candidate(
             sequence.request.id,
-            sequence.num_launched,
-            sequence.num_expected,
+            num_computed,
+            num_tokens,
             self._sequences.num_slots(sequence),
-            (False, 0, 0, sequence.arrival) if is_decode else ranking.rank(sequence.claim(ranking.now), sequence.num_pending),
+            (False, 0, 0, sequence.arrival) if num_pending == 1 else ranking.rank(sequence.claim, num_pending),
             sequence.request.level.tenant,
             ranking.now - sequence.served_at,
         )
@@ -126,7 +125,7 @@ class StepPlanner:
             yield Tenure(
                 one.request.id,
                 one.arrival,
-                ranking.aged_priority(one.claim(ranking.now)),
+                ranking.aged_priority(one.claim),
                 self._sequences.num_lost_blocks(one),
                 one.num_tokens - one.num_when_admitted,
                 one.num_preemptions,

@@ -1,6 +1,7 @@
 """One simulated node of a replay: the real engine with its scheduler and block pool, over a runner that only takes time."""
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from twostep.benchmarks.placement_rows.constants import Constants
@@ -13,6 +14,7 @@ from twostep.engine.batch import Batch, Chunk
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Busy, Engine, StepResult
 from twostep.engine.runner import Collect, OnLayers, Ran, Runner
+from twostep.engine.sequence import Prepared
 from twostep.node.pace_meter import PaceMeter
 from twostep.router.placement.node_load import NodeLoad, Work, view_of
 from twostep.router.placement.node_view import NodeDescription, NodeStatus, NodeView, PeerState, Typical
@@ -81,17 +83,20 @@ class ReplayNode:
     def __init__(self, role: str, number: int, constants: Constants, peers: list[NodeRef]) -> None:
         self.ref = NodeRef(NodeId(f"{role[0]}{number}"), Incarnation(1))
         self.runner = TimedRunner(constants)
+        at_once, usual = constants.steps_at_once, EngineConfig()
         config = EngineConfig(
             block_tokens=constants.block_tokens,
             max_batch=constants.max_batch,
-            token_budget=constants.token_budget * constants.steps_at_once,
+            token_budget=constants.token_budget * at_once,
+            min_prefill_tokens=usual.min_prefill_tokens * at_once,
+            scheduling=replace(usual.scheduling, tpot_target_s=usual.scheduling.tpot_target_s * at_once),
         )
         self.engine = Engine(cast(Runner, self.runner), config, clock=lambda: self.runner.now)
         self.load = NodeLoad(computes_for_others=role == "prefill")
         self.pace = PaceMeter()
         self.is_stepping = False
-        self._steps_at_once = constants.steps_at_once
-        self.waiting: list[tuple[Request, Any]] = []
+        self._steps_at_once = at_once
+        self.waiting: deque[tuple[Prepared, Any]] = deque()
         self.description = NodeDescription(
             self.ref,
             role,
@@ -120,10 +125,13 @@ class ReplayNode:
     def send(self, request: Request, work: Work, now: float) -> None:
         self.load.send(request.id, work, now)
 
-    def try_reserve(self, request: Request) -> int | None:
+    def wait(self, request: Request, served: Any) -> None:
+        self.waiting.append((self.engine.prepare(request, growth_tokens=1), served))
+
+    def try_reserve(self, prepared: Prepared) -> int | None:
         """Return the tokens of the prompt that are cached here, or None when there is no room now."""
         try:
-            return self.engine.reserve(request, growth_tokens=1).cached_tokens
+            return self.engine.take(prepared).cached_tokens
         except Busy:
             return None
 
@@ -143,7 +151,7 @@ class ReplayNode:
             not_ready_reason="",
             num_running=load.num_running,
             num_waiting=load.num_waiting + len(self.waiting),
-            queued_tokens=load.queued_tokens + (waiting := sum(len(request.tokens) for request, _ in self.waiting)),
+            queued_tokens=load.queued_tokens + (waiting := sum(len(one.request.tokens) for one, _ in self.waiting)),
             free_blocks=blocks.free,
             cached_blocks=blocks.cached,
             total_blocks=blocks.total,

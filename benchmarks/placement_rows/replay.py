@@ -37,7 +37,8 @@ class Layout:
 class Served:
     """One request of a replay; moments in simulated seconds."""
 
-    request: Request
+    id: RequestId
+    num_prompt_tokens: int
     placement: Placement
     arrived: float
     num_outputs: int
@@ -100,7 +101,7 @@ class Replay:
         stop = StopRules(max_tokens=1 + -(-(num_outputs - 1) // self._constants.steps_at_once))
         request = Request(RequestId(str(number)), arrival.prompt(), SamplingParams(seed=0), stop)
         placement = self._place(Errand.of(request))
-        served = self.served[request.id] = Served(request, placement, self.now, num_outputs)
+        served = self.served[request.id] = Served(request.id, len(request.prompt), placement, self.now, num_outputs)
         decode = self._nodes[placement.decode.ref]
         decode.send(request, placement.decode_work, self.now)
         if placement.prefill:
@@ -108,30 +109,30 @@ class Replay:
             prefill.load.expect(request.id, placement.prefill_work, self.now)
             self._changed(prefill)
         self._changed(decode)
-        decode.waiting.append((request, served))
+        decode.wait(request, served)
         self._reserve(decode)
 
     def _reserve(self, node: ReplayNode) -> None:
         """Give room to those that wait, in order; a decode node's reservation lets the prefill begin."""
         while node.waiting:
-            request, served = node.waiting[0]
-            cached = node.try_reserve(request)
+            prepared, served = node.waiting[0]
+            cached = node.try_reserve(prepared)
             if cached is None:
                 return
-            node.waiting.pop(0)
+            node.waiting.popleft()
             prefill = served.placement.prefill
             if node in self._prefill:
                 served.cached_tokens = cached
-                node.engine.start(request.id, attempt=FIRST, max_draws=1)
+                node.engine.start(served.id, attempt=FIRST, max_draws=1)
                 self._work(node)
             elif prefill is None:
                 served.cached_tokens = cached
-                node.engine.start(request.id, attempt=FIRST)
+                node.engine.start(served.id, attempt=FIRST)
                 self._work(node)
             else:
                 source = self._nodes[prefill.ref]
-                source.send(request, served.placement.prefill_work, self.now)
-                source.waiting.append((request, served))
+                source.send(prepared.request, served.placement.prefill_work, self.now)
+                source.wait(prepared.request, served)
                 self._reserve(source)
 
     def _work(self, node: ReplayNode) -> None:
@@ -157,17 +158,17 @@ class Replay:
 
     def _hand_over(self, source: ReplayNode, served: Served, token: int) -> None:
         """The KV is pushed while it is computed: the last layer group of the last chunk is left."""
-        own, request = self._constants, served.request
-        source.engine.release(request.id)
-        source.load.remove(request.id, self.now)
+        own = self._constants
+        source.engine.release(served.id)
+        source.load.remove(served.id, self.now)
         self._changed(source)
-        missing = len(request.prompt) - served.placement.decode_cached_tokens
+        missing = served.num_prompt_tokens - served.placement.decode_cached_tokens
         left_bytes = min(missing, own.token_budget) * own.token_bytes * 2 / 80
         self._at(self.now + own.handoff_s + left_bytes / own.path_bytes_per_s, lambda: self._attach(served, token))
 
     def _attach(self, served: Served, token: int) -> None:
         node = self._nodes[served.placement.decode.ref]
-        finish = node.engine.attach(served.request.id, token, attempt=FIRST)
+        finish = node.engine.attach(served.id, token, attempt=FIRST)
         self._note_token(node, served)
         if finish:
             self._end(node, served)
@@ -175,12 +176,12 @@ class Replay:
 
     def _note_token(self, node: ReplayNode, served: Served) -> None:
         if not served.moments:
-            node.load.computed(served.request.id, self.now)
+            node.load.computed(served.id, self.now)
             self._changed(node)
         served.moments.append(self.now)
 
     def _end(self, node: ReplayNode, served: Served) -> None:
-        node.engine.release(served.request.id)
-        node.load.remove(served.request.id, self.now)
+        node.engine.release(served.id)
+        node.load.remove(served.id, self.now)
         self._changed(node)
         self._num_left -= 1

@@ -51,7 +51,7 @@ def figures(trace: Path, layout: str, policy: str, limit: int) -> dict[str, floa
     ttft_ms = [1e3 * one.ttft_s for one in served]
     tpot_ms = [1e3 * one.tpot_s for one in served]
     return {
-        "prefix reuse": sum(one.cached_tokens for one in served) / sum(len(one.request.prompt) for one in served),
+        "prefix reuse": sum(one.cached_tokens for one in served) / sum(one.num_prompt_tokens for one in served),
         "TTFT p50": percentile(ttft_ms, 50),
         "TTFT p99": percentile(ttft_ms, 99),
         "TPOT p50": percentile(tpot_ms, 50),
