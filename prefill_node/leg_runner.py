@@ -6,7 +6,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from twostep.core.bill import PrefillBill
-from twostep.core.errors import ChecksumMismatch, ServingError, StaleLeg, TransferFailed
+from twostep.core.errors import (
+    ChecksumMismatch,
+    DeadlineExceeded,
+    NodeUnavailable,
+    ServingError,
+    StaleLeg,
+    TransferFailed,
+    TransferTimeout,
+)
 from twostep.core.ticket import TokenRange
 from twostep.engine.engine import Reservation
 from twostep.kv_transfer.pieces import Piece
@@ -183,8 +191,12 @@ class LegRunner:
             self._parts.background.spawn(self._tell_landed(leg, landed))
 
     async def _tell_landed(self, leg: PrefillLeg, landed: Landed) -> None:
+        """D's silence ends the transfer: neither has the request run out of time, nor is this node at fault."""
+        give_up_s = self._parts.timers.progress_s
         try:
-            await self._parts.destinations.landed(landed, give_up_s=self._parts.timers.progress_s)
+            await self._parts.destinations.landed(landed, give_up_s=give_up_s)
+        except (NodeUnavailable, DeadlineExceeded) as silence:
+            leg.stop(TransferTimeout(f"request {leg.request_id}: no answer for {give_up_s:g} s: {silence.message}"))
         except ServingError as error:
             leg.stop(error)
 

@@ -15,21 +15,13 @@ from twostep.kv_transfer.local_transport import LocalFabric
 from twostep.node.description import PeerStage, PeerState
 from twostep.prefill_node.pair_health import PairLimits
 from twostep.proto import node_pb2 as pb
-from twostep.tests.handoff.pair import Pair, engine_config, running_pair
-from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
+from twostep.tests.handoff.pair import Pair, running_pair
+from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, RING, TIMERS, request
 from twostep.tests.handoff.solo import Solo
 
 pytestmark = pytest.mark.processes
 
 LIMITS = PairLimits()
-BLOCK_BYTES = 32 * MODEL.num_layers * MODEL.num_kv_heads * 2 * MODEL.head_dim * 4
-RING = DecodeNodeConfig(
-    timers=TIMERS,
-    engine=engine_config(blocks=64, model=MODEL),
-    landing_bytes=8 * BLOCK_BYTES,
-    landing_share=0.25,
-)
-"""Its landing space has two slots for a request: longer prompts pass through as through a ring."""
 
 
 class SpoilingFabric(LocalFabric):
