@@ -98,17 +98,18 @@ void multiply_tiles(const uint16_t* a, int64_t a_stride, const uint32_t* b, int6
     _tile_zero(3);
   }
   for (int64_t step = 0; step < steps; step += EDGE, a += 2 * EDGE, b += EDGE * b_stride) {
+    // All are loaded before the first is used: where another thread shares the core, products that wait for one load each wait longer.
     bring();
     _tile_loadd(4, a, a_bytes);
-    _tile_loadd(6, b, b_bytes);
     bring();
-    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(6, b, b_bytes);
     bring();
     _tile_loadd(7, b + LANES, b_bytes);
     bring();
+    if (M == 2) _tile_loadd(5, a + EDGE * a_stride, a_bytes);
+    _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if (M == 2) {
-      _tile_loadd(5, a + EDGE * a_stride, a_bytes);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
