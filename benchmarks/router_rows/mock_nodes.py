@@ -17,6 +17,8 @@ from twostep.benchmarks.router_rows.shape import MAX_TOKENS, TPOT_S, TTFT_S
 from twostep.proto import node_pb2 as pb
 from twostep.tests.router.fake_nodes import GEOMETRY, FakeDecode, FakeNode, FakePrefill
 
+FIRST_TOKENS = 1024
+
 
 class MockDecode(FakeDecode):  # type: ignore[misc]
     """Steps like an engine: one message per step, one token for each request that runs."""
@@ -65,6 +67,7 @@ class MockDecode(FakeDecode):  # type: ignore[misc]
     def _status(self, num_living: int) -> pb.NodeStatus:
         status: pb.NodeStatus = super()._status(num_living)
         status.step = self._num_steps
+        status.step_pace.base_s = TPOT_S
         return status
 
 
@@ -79,6 +82,13 @@ class MockPrefill(FakePrefill):  # type: ignore[misc]
         await asyncio.sleep(TTFT_S)
         reply: pb.PrefillReply = await self.compute(request)
         return reply
+
+    def _status(self, num_living: int) -> pb.NodeStatus:
+        """A prompt takes the same time however long it is, and as a node that computes would, this one tells its pace."""
+        status: pb.NodeStatus = super()._status(num_living)
+        status.prefill_rates.add(position=0, token_s=TTFT_S / FIRST_TOKENS)
+        status.prefill_rates.add(position=FIRST_TOKENS, token_s=0.0)
+        return status
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.NodeDescription:
         return _told(await super().Describe(request, context), self._vocabulary)
