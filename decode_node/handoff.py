@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+import math
 from dataclasses import dataclass, field
 
 from twostep.core.clock import Clock
@@ -22,7 +23,7 @@ from twostep.node.trace import Tracer
 class ExpectedLeg:
     """What one prefill node fills in one attempt.
 
-    `verifying` runs from P's terminal message until it is answered; repeats join it.
+    `verifying` runs from P's terminal message, which came at `done_at`, until that is answered; repeats join it.
     """
 
     id: Leg
@@ -31,6 +32,7 @@ class ExpectedLeg:
     num_bytes: int
     watch: ProgressWatch
     verifying: asyncio.Task[Answer] | None = None
+    done_at: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

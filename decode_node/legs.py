@@ -39,10 +39,11 @@ class Legs:
             return self._recorded(done.leg, "done")
         handoff, expected = found
         if expected.verifying is None:
+            expected.done_at = self._parts.clock()
             expected.verifying = self._parts.background.spawn(self._verification.verify(handoff, expected, done))
         else:
             self._count_noop("done", "repeated")
-        return await asyncio.shield(expected.verifying)
+        return await self._verified(expected)
 
     async def failed(self, failed: Failed) -> Answer:
         """Give the leg up, unless its Done came before."""
@@ -53,7 +54,7 @@ class Legs:
         if expected.verifying is None:
             return self._verification.lose(handoff, failed.error, drained=failed.drained)
         self._count_noop("failed", "repeated")
-        return await asyncio.shield(expected.verifying)
+        return await self._verified(expected)
 
     async def landed(self, landed: Landed) -> None:
         """Verify written cells of a ring and let P write their slots again."""
@@ -94,23 +95,38 @@ class Legs:
         """Give up what makes no progress, and end what waited in vain for another attempt; called by the timer."""
         now, timers = self._parts.clock(), self._parts.timers
         for handoff in self._parts.handoffs:
-            if handoff.leg and not handoff.leg.verifying:
+            if handoff.leg and (verifying := handoff.leg.verifying):
+                if now >= handoff.leg.done_at + timers.progress_s:
+                    complaint = f"what has landed was not verified for {timers.progress_s:g} s"
+                    self._give_up(handoff, TransferTimeout(f"request {handoff.id}: {complaint}"), drained=True)
+                    verifying.cancel()
+            elif handoff.leg:
                 if complaint := handoff.leg.watch.complaint(now, timers):
-                    self._give_up(handoff, TransferTimeout(f"request {handoff.id}: {handoff.leg.id.source} {complaint}"))
+                    error = TransferTimeout(f"request {handoff.id}: {handoff.leg.id.source} {complaint}")
+                    self._give_up(handoff, error, drained=False)
             elif handoff.loss and now >= handoff.loss.at + timers.retry_s:
                 self._release.end(handoff, error=handoff.loss.error)
 
     def due_at(self) -> Iterator[float]:
         """Return when `watch` will have something to end, should nothing happen until then."""
         for handoff in self._parts.handoffs:
-            if handoff.leg and not handoff.leg.verifying:
-                yield handoff.leg.watch.due_at(self._parts.timers)
+            if handoff.leg:
+                timers, leg = self._parts.timers, handoff.leg
+                yield leg.done_at + timers.progress_s if leg.verifying else leg.watch.due_at(timers)
             elif handoff.loss:
                 yield handoff.loss.at + self._parts.timers.retry_s
 
-    def _give_up(self, handoff: Handoff, error: TransferTimeout) -> None:
-        """Lose a leg whose P is stuck or silent: the router may hear of that from nobody but this node."""
-        self._verification.lose(handoff, error, drained=False)
+    async def _verified(self, expected: ExpectedLeg) -> Answer:
+        """Return what verifying a leg comes to, or what was recorded when that was given up."""
+        assert expected.verifying
+        await asyncio.wait({expected.verifying})
+        if expected.verifying.cancelled():
+            return self._parts.answers.find(expected.id) or UNKNOWN
+        return expected.verifying.result()
+
+    def _give_up(self, handoff: Handoff, error: TransferTimeout, *, drained: bool) -> None:
+        """Lose a leg that is stuck, here or at P, or whose P is silent: the router may hear of it from this node alone."""
+        self._verification.lose(handoff, error, drained=drained)
         self._release.tell_lost(handoff, error)
 
     def _hear(self, told: LegProgress, engine_step: int) -> bool:
