@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import getpass
+import os
 import time
 from typing import Any
 
@@ -34,10 +35,18 @@ def run(arguments: argparse.Namespace) -> int:
             f"{load.node} is back in service" + (f", but not ready: {load.not_ready_reason}" if load.not_ready_reason else "")
         )
         return 0
-    reason = arguments.reason or f"drained by {getpass.getuser()}"
+    reason = arguments.reason or f"drained by {_user()}"
     load = asyncio.run(_drain(arguments.node, reason, security, arguments.timeout))
     print(_say(load))
     return 0 if load.is_idle or not arguments.timeout else 1
+
+
+def _user() -> str:
+    """Return the user's name, or its number where it has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
 
 
 async def _drain(address: str, reason: str, security: Security, timeout_s: float) -> Load:
