@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
+from twostep.core.errors import ConfigError
+
 T = TypeVar("T")
 BEHIND = 10
 """How much nicer than their process those are that compute for long: a tenth of the core is theirs even when none rests."""
@@ -47,7 +49,8 @@ class OwnThreads:
     """A thread for each loop and each call. None keeps the process from exiting.
 
     Whoever is named in `behind` computes for long: its thread, and those it starts, come after the others of this process; with
-    `own_cores`, where no other process computes, they have a core only while nobody else wants it.
+    `own_cores`, where no other process computes, they have a core only while nobody else wants it. Such work raises
+    ConfigError where the system does not allow that, as in some sandboxes.
     """
 
     def __init__(self, behind: Collection[str] = (), *, own_cores: bool = False) -> None:
@@ -141,7 +144,10 @@ def _step_behind(*, own_cores: bool) -> None:
     if sys.platform != "linux":
         return
     if own_cores:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        try:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        except OSError as cause:
+            raise ConfigError(f"own_cores: the system refuses this process SCHED_IDLE: {cause.strerror}") from cause
     else:
         usual = os.getpriority(os.PRIO_PROCESS, os.getpid())
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), usual + BEHIND)

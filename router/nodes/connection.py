@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from twostep.core.block_hash import HASH_BLOCK_TOKENS
 from twostep.core.clock import Clock
@@ -29,6 +29,17 @@ REST_S = 0.02
 REOPEN_S = 0.1
 PEERS_LEASES = 4
 SETTLED = frozenset({"proven", "failed", "suspended"})
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A request that lives on the node: the attempt in which it came there last, and where its events go."""
+
+    attempt: int
+    inbox: Inbox
+
+    def lose(self, node: NodeRef, error: ServingError) -> None:
+        self.inbox.put(NodeLost(self.attempt, node, error))
 
 
 class NodeConnection:
@@ -65,7 +76,7 @@ class NodeConnection:
         self._news = asyncio.Event()
         self._sequence = 0
         self._load = NodeLoad(computes_for_others=member.role == "prefill")
-        self._requests: dict[RequestId, Inbox] = {}
+        self._requests: dict[RequestId, Guest] = {}
         self._expected: set[RequestId] = set()
         self._begun: set[RequestId] = set()
         """Those that have had a token from here: their prompts are computed."""
@@ -113,12 +124,12 @@ class NodeConnection:
         self._load.expect(request, work, self._clock())
         self._on_load()
 
-    def add(self, request: RequestId, inbox: Inbox, work: Work) -> None:
-        """List the request as living here, and deliver to `inbox` what happens to it here."""
+    def add(self, request: RequestId, guest: Guest, work: Work) -> None:
+        """List the request as living here, and deliver to `guest` what happens to it here."""
         self._expected.discard(request)
         self._unknown.pop(request, None)
         self._begun.discard(request)
-        self._requests[request] = inbox
+        self._requests[request] = guest
         self._load.send(request, work, self._clock())
         self._health.begin()
         self._look_at_health()
@@ -187,7 +198,7 @@ class NodeConnection:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         self._sequence += 1
         live, mark = self.live, self._load.mark()
-        held = frozenset(request for request, inbox in self._requests.items() if inbox.is_behind)
+        held = frozenset(request for request, guest in self._requests.items() if guest.inbox.is_behind)
         told = Living(live, held, self._followed())
         beat = await self.client.heartbeat(self._sequence, told, lease_s=self._config.lease_s, timeout_s=timeout_s)
         self._hear(beat, live)
@@ -225,7 +236,7 @@ class NodeConnection:
         # A moment may be a request's way to the node: heartbeats can follow each other at once.
         for request in [request for request, since in self._unknown.items() if now - since >= self._config.heartbeat_s / 2]:
             error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
-            self._requests[request].put(NodeLost(beat.status.ref, error))
+            self._requests[request].lose(beat.status.ref, error)
 
     def _followed(self) -> Followed | None:
         ref = self.description.ref if self.description else None
@@ -284,8 +295,8 @@ class NodeConnection:
         for event in events:
             if isinstance(event, DecodeEnded):
                 self.note_outcome(event.error)
-        if inbox := self._requests.get(request):
-            inbox.put_all(events)
+        if guest := self._requests.get(request):
+            guest.inbox.put_all(events)
             self._note_begun(request)
 
     def _note_begun(self, request: RequestId) -> None:
@@ -312,8 +323,8 @@ class NodeConnection:
             self._load.remove(request, self._clock())
         self._begun.clear()
         self._may_end.set()
-        for inbox in requests.values():
-            inbox.put(NodeLost(ref, NodeUnreachable(f"{ref} is lost: {reason}")))
+        for guest in requests.values():
+            guest.lose(ref, NodeUnreachable(f"{ref} is lost: {reason}"))
 
     def _judge(self) -> None:
         """Settle, after a good heartbeat, whether the node may be used."""

@@ -79,12 +79,12 @@ class DecodeEnded:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node is gone, or has forgotten the request."""
+    """A node is gone, or has forgotten the request, which it had last been asked for in `attempt`."""
 
+    attempt: int
     node: NodeRef
     error: ServingError
 
 
 StreamEvent = TokenArrived | DecodeEnded
-AttemptEvent = ReserveQueued | Reserved | ReserveFailed | ReserveSlow | PrefillDone | PrefillFailed | StreamEvent
-Event = AttemptEvent | NodeLost
+Event = ReserveQueued | Reserved | ReserveFailed | ReserveSlow | PrefillDone | PrefillFailed | StreamEvent | NodeLost

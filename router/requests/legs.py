@@ -12,7 +12,7 @@ from twostep.core.errors import NodeDraining, NodeReplaced, NodeUnavailable, Nod
 from twostep.core.ids import NodeRef
 from twostep.core.request import Request, Timing
 from twostep.core.ticket import Ticket
-from twostep.router.nodes.connection import NodeConnection
+from twostep.router.nodes.connection import Guest, NodeConnection
 from twostep.router.nodes.events import NodeLost, PrefillDone, PrefillFailed, Reserved, ReserveFailed
 from twostep.router.nodes.inbox import Inbox
 from twostep.router.nodes.pool import NodePool
@@ -57,10 +57,10 @@ class Legs:
         """Ask D for room. Its events carry `attempt`. Waits only for an earlier leg on D that is being ended."""
         if ending := self._ending.pop(placement.decode.ref, None):
             await ending
-        node = self._admit(placement.decode.ref, placement.decode_work)
+        node = self._admit(attempt, placement.decode.ref, placement.decode_work)
         request = replace(self._request, output_tokens=output_tokens)
         self._expect_prefill(placement)
-        self._start(placement.decode.ref, self._reserve(node, attempt, placement, request))
+        self._start(attempt, placement.decode.ref, self._reserve(node, attempt, placement, request))
 
     async def prefill(self, attempt: int, placement: Placement, ticket: Ticket, output_tokens: tuple[int, ...]) -> None:
         """Have P compute what D misses and push it there. Waits only for an earlier leg on P that is being ended."""
@@ -71,8 +71,8 @@ class Legs:
         if self._expected_at and self._expected_at is not self._pool.find(source):
             self._expected_at.remove(self._request.id)
         self._expected_at = None
-        node = self._admit(source, placement.prefill_work)
-        self._start(source, self._prefill(node, attempt, placement, ticket, request))
+        node = self._admit(attempt, source, placement.prefill_work)
+        self._start(attempt, source, self._prefill(node, attempt, placement, ticket, request))
 
     def cancel(self, ref: NodeRef, reason: str) -> None:
         """Have one node end the request; its last word is still heard."""
@@ -93,11 +93,11 @@ class Legs:
         if node := self._pool.find(ref):
             node.remove(self._request.id)
 
-    def _admit(self, ref: NodeRef, work: Work) -> NodeConnection | None:
+    def _admit(self, attempt: int, ref: NodeRef, work: Work) -> NodeConnection | None:
         node = self._pool.find(ref)
         if node:
             self._nodes.add(ref)
-            node.add(self._request.id, self._inbox, work)
+            node.add(self._request.id, Guest(attempt, self._inbox), work)
         return node
 
     def _tell_nodes(self) -> None:
@@ -114,15 +114,15 @@ class Legs:
         if self._expected_at:
             self._expected_at.expect(self._request.id, placement.prefill_work)
 
-    def _start(self, ref: NodeRef, call: Coroutine[Any, Any, None]) -> None:
+    def _start(self, attempt: int, ref: NodeRef, call: Coroutine[Any, Any, None]) -> None:
         self._calls[ref] = task = asyncio.create_task(call)
-        task.add_done_callback(lambda done: self._require_foreseen(ref, done))
+        task.add_done_callback(lambda done: self._require_foreseen(attempt, ref, done))
 
-    def _require_foreseen(self, ref: NodeRef, call: "asyncio.Task[None]") -> None:
+    def _require_foreseen(self, attempt: int, ref: NodeRef, call: "asyncio.Task[None]") -> None:
         """Let a fault of our own end the request instead of leaving it to wait for ever."""
         if not call.cancelled() and (fault := call.exception()):
             log.error("a call has failed for no foreseen reason", exc_info=fault, extra={"request": self._request.id})
-            self._inbox.put(NodeLost(ref, ServingError("the router has failed on this request")))
+            self._inbox.put(NodeLost(attempt, ref, ServingError("the router has failed on this request")))
 
     async def _reserve(self, node: NodeConnection | None, attempt: int, placement: Placement, request: Request) -> None:
         try:

@@ -14,7 +14,6 @@ from twostep.core.ids import NodeRef
 from twostep.core.request import FinishReason, Request
 from twostep.core.ticket import Ticket
 from twostep.router.nodes.events import (
-    AttemptEvent,
     DecodeEnded,
     Event,
     NodeLost,
@@ -141,13 +140,11 @@ class RequestState:
 
     def on(self, event: Event) -> Decision:
         """Return what follows from `event`."""
-        if isinstance(event, NodeLost):
-            return self._on_node_lost(event)
         if self._spare and event.attempt == self._spare[0]:
             return self._on_spare(event)
         return self._on_current(event) if event.attempt == self.attempt else Wait(ignored="old_attempt")
 
-    def _on_current(self, event: AttemptEvent) -> Decision:
+    def _on_current(self, event: Event) -> Decision:
         match event:
             case TokenArrived():
                 return self._on_token(event)
@@ -170,6 +167,8 @@ class RequestState:
                 return self._on_prefill_failed(error)
             case DecodeEnded():
                 return self._on_decode_ended(event)
+            case NodeLost():
+                return self._on_node_lost(event)
 
     def _take_up(self, attempt: int, placement: Placement) -> None:
         self._placement = placement
@@ -190,9 +189,9 @@ class RequestState:
         (attempt, placement), self._spare = self._spare, None
         self._take_up(attempt, placement)
 
-    def _on_spare(self, event: AttemptEvent) -> Decision:
+    def _on_spare(self, event: Event) -> Decision:
         match event:
-            case ReserveFailed():
+            case ReserveFailed() | NodeLost():
                 self._spare = None
                 return Wait(ignored="hedge_failed")
             case Reserved() | TokenArrived() | DecodeEnded():
@@ -264,9 +263,6 @@ class RequestState:
         self.owed.discard(event.node)
         if event.node == self.placement.decode.ref:
             return self._failed_unless_hedged(event.error)
-        if self._spare and event.node == self._spare[1].decode.ref:
-            self._spare = None
-            return Wait(ignored="hedge_failed")
         prefill = self.placement.prefill
         if prefill is None or event.node != prefill.ref or self._phase is Phase.DECODING:
             return Wait(ignored="lost_node_not_needed")

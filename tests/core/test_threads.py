@@ -1,6 +1,7 @@
 """Loops and calls on threads of their own."""
 
 import asyncio
+import errno
 import os
 import sys
 import threading
@@ -131,3 +132,14 @@ async def test_with_cores_of_its_own_who_computes_for_long_takes_what_nobody_els
     assert await asyncio.wrap_future(threads.call("model", compute)) == (os.SCHED_IDLE,) * 2
     assert await asyncio.wrap_future(threads.call("transport", compute)) == (os.SCHED_OTHER,) * 2
     assert policy() == os.SCHED_OTHER
+
+
+@needs_linux
+async def test_a_system_that_refuses_to_let_threads_wait_for_all_others_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    threads = OwnThreads(behind={"model"}, own_cores=True)
+    with pytest.raises(ConfigError, match="own_cores: the system refuses this process SCHED_IDLE: Operation not permitted"):
+        await asyncio.wrap_future(threads.call("model", lambda: 3))

@@ -11,6 +11,7 @@ from twostep.core.errors import (
     ChecksumMismatch,
     EngineFault,
     FingerprintMismatch,
+    NodeDraining,
     NodeUnavailable,
     PromptTooLong,
     QueueFull,
@@ -25,6 +26,8 @@ from twostep.tests.router.cluster import Cluster, chat_body, cluster, events, sa
 from twostep.tests.router.fake_nodes import FakeDecode, FakePrefill
 
 pytestmark = pytest.mark.processes
+FORGOTTEN_BEATS = 4
+"""So many heartbeats, at whatever pace they come, tell a router for certain that a node has forgotten a request."""
 
 
 def fail_prefill(node: FakePrefill, error: ServingError) -> None:
@@ -119,6 +122,26 @@ async def test_a_lost_prefill_node_that_was_the_last_ends_in_an_error(tmp_path: 
             "code": "node_unavailable",
         }
         await running.d.cancel_seen.wait()
+
+
+async def test_a_decode_node_that_frees_the_blocks_while_no_prefill_node_is_there_costs_no_attempt(tmp_path: Path) -> None:
+    async with cluster(tmp_path, recovery_wait_s=30.0, max_attempts=2) as running:
+
+        async def drain_first(request: pb.PrefillRequest) -> pb.PrefillReply:
+            if request.ticket.leg.attempt == 1:
+                running.p.is_ready = False
+                running.d.unknown.add(request.request.id)
+                raise NodeDraining("told to stop")
+            return await running.p.compute(request)
+
+        running.p.on_prefill = drain_first
+        asking = asyncio.create_task(content(running))
+        await running.p.prefilling.wait()
+        await running.d.beaten.wait(len(running.d.seen.beats) + FORGOTTEN_BEATS)
+        running.d.unknown.clear()
+        running.p.is_ready = True
+        assert await asking == "Hello, world"
+        assert [reserve.attempt for reserve in running.d.seen.reserves] == [1, 2]
 
 
 async def test_a_prefill_node_that_could_not_be_reached_for_a_moment_is_tried_again(tmp_path: Path) -> None:

@@ -336,10 +336,10 @@ def watched_routers(world: World, at_nodes: dict[tuple[str, str, str], float]) -
     """Look at where routers have their requests, and at errors that are only logged."""
     add, remove, lose = NodeConnection.add, NodeConnection.remove, NodeConnection._lose
 
-    def watched_add(self: NodeConnection, request: Any, inbox: Any, work: Any) -> None:
+    def watched_add(self: NodeConnection, request: Any, guest: Any, work: Any) -> None:
         key = self.client._router, self.client.address, request
         since = at_nodes.get(key, world.now)
-        add(self, request, inbox, work)
+        add(self, request, guest, work)
         at_nodes[key] = since
 
     def watched_remove(self: NodeConnection, request: Any) -> None:

@@ -157,7 +157,7 @@ def test_an_error_that_no_other_node_can_help_is_final(error: ServingError) -> N
 def test_a_prefill_that_fails_after_its_first_token_came_does_no_harm() -> None:
     begun = decoding(1)
     assert begun.on(PrefillFailed(1, NodeUnavailable("gone"))) == Wait(ignored="prefill_failed_after_first_token")
-    assert begun.on(NodeLost(P, NodeUnavailable("gone"))) == Wait(ignored="lost_node_not_needed")
+    assert begun.on(NodeLost(1, P, NodeUnavailable("gone"))) == Wait(ignored="lost_node_not_needed")
 
 
 def test_a_transfer_that_fails_before_the_first_token_is_blamed_on_the_sender() -> None:
@@ -169,8 +169,18 @@ def test_a_transfer_that_fails_before_the_first_token_is_blamed_on_the_sender() 
 def test_a_decode_node_that_is_lost_is_replaced() -> None:
     begun = decoding(3)
     error = NodeUnavailable("gone")
-    assert begun.on(NodeLost(D, error)) == Retry(error, Blame.DECODE)
+    assert begun.on(NodeLost(1, D, error)) == Retry(error, Blame.DECODE)
     assert begun.avoid == {D: 1}
+
+
+def test_what_a_node_had_forgotten_before_the_current_attempt_is_no_loss() -> None:
+    begun = decoding(0)
+    error = NodeUnavailable("gone")
+    begun.on(PrefillFailed(1, error))
+    begun.begin_attempt(PAIR)
+    assert begun.on(NodeLost(1, D, error)) == begun.on(NodeLost(1, P, error)) == Wait(ignored="old_attempt")
+    assert begun.owed == {D}
+    assert begun.on(NodeLost(2, D, error)) == Retry(error, Blame.DECODE)
 
 
 def test_a_full_node_sends_the_request_elsewhere() -> None:
@@ -192,7 +202,7 @@ def test_an_answer_whose_tokens_are_all_there_survives_its_nodes() -> None:
     begun = begin(max_tokens=1)
     begun.on(reserved())
     begun.on(token(0))
-    assert begun.on(NodeLost(D, NodeUnavailable("gone"))) == Finish(FinishReason.LENGTH)
+    assert begun.on(NodeLost(1, D, NodeUnavailable("gone"))) == Finish(FinishReason.LENGTH)
     assert begun.owed == {P}
 
 
@@ -239,7 +249,7 @@ def test_the_first_node_to_grant_gets_the_request_and_the_other_is_to_be_ended()
         assert settled.on(token(0, attempt=late)) == Wait(ignored="old_attempt")
 
 
-@pytest.mark.parametrize("event", [ReserveFailed(1, NodeUnavailable("x")), NodeLost(D, NodeUnavailable("x"))])
+@pytest.mark.parametrize("event", [ReserveFailed(1, NodeUnavailable("x")), NodeLost(1, D, NodeUnavailable("x"))])
 def test_when_the_first_node_fails_the_other_one_is_already_asked(event: ReserveFailed | NodeLost) -> None:
     begun = hedged()
     assert begun.on(event) == Wait(ignored="hedged_failure")
@@ -247,7 +257,7 @@ def test_when_the_first_node_fails_the_other_one_is_already_asked(event: Reserve
     assert begun.on(reserved(2)) == StartPrefill(TICKET)
 
 
-@pytest.mark.parametrize("event", [ReserveFailed(2, NodeUnavailable("x")), NodeLost(OTHER.decode.ref, NodeUnavailable("x"))])
+@pytest.mark.parametrize("event", [ReserveFailed(2, NodeUnavailable("x")), NodeLost(2, OTHER.decode.ref, NodeUnavailable("x"))])
 def test_a_hedge_that_fails_changes_nothing(event: ReserveFailed | NodeLost) -> None:
     begun = hedged()
     assert begun.on(event) == Wait(ignored="hedge_failed")
@@ -257,6 +267,6 @@ def test_a_hedge_that_fails_changes_nothing(event: ReserveFailed | NodeLost) -> 
 
 def test_a_new_attempt_ends_the_hedge_and_has_a_number_of_its_own() -> None:
     begun = hedged()
-    assert isinstance(begun.on(NodeLost(P, NodeUnavailable("x"))), Retry)
+    assert isinstance(begun.on(NodeLost(1, P, NodeUnavailable("x"))), Retry)
     begun.begin_attempt(PAIR)
     assert (begun.attempt, begun.losers) == (3, [OTHER])
