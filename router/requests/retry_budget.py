@@ -1,7 +1,7 @@
 """Decides whether one more attempt may be made, lest many requests that fail together keep a sick cluster from recovering."""
 
 from twostep.core.clock import Clock
-from twostep.core.errors import NodeDraining, NodeUnreachable, ServingError
+from twostep.core.errors import NodeDraining, NodeReplaced, NodeUnreachable, ServingError
 
 
 class RetryBudget:
@@ -27,7 +27,7 @@ class RetryBudget:
         The loss of a node costs nothing, nor does one that drains: it is over with that node, which gets nothing more and so
         fails each request once, and no stream should end for it.
         """
-        if isinstance(error, NodeUnreachable | NodeDraining):
+        if isinstance(error, NodeUnreachable | NodeReplaced | NodeDraining):
             return True
         now = self._clock()
         self._add((now - self._filled_at) * self._reserve / 60.0)

@@ -1,6 +1,6 @@
 import pytest
 
-from twostep.core.errors import ChecksumMismatch, NodeDraining, NodeUnreachable, ServingError
+from twostep.core.errors import ChecksumMismatch, NodeDraining, NodeReplaced, NodeUnreachable, ServingError
 from twostep.router.requests.retry_budget import RetryBudget
 from twostep.tests.handoff.clock import ManualClock
 
@@ -37,7 +37,7 @@ def test_the_reserve_comes_in_again_within_a_minute() -> None:
     assert spent(budget) == 10
 
 
-@pytest.mark.parametrize("error", [NodeUnreachable("gone"), NodeDraining("told to stop")])
+@pytest.mark.parametrize("error", [NodeUnreachable("gone"), NodeReplaced("another life"), NodeDraining("told to stop")])
 def test_a_node_that_is_lost_or_drains_spends_nothing(error: ServingError) -> None:
     budget = RetryBudget(0.0, 1, ManualClock())
     assert all(budget.take(error) for _ in range(1000))

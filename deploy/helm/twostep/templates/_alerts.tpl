@@ -8,7 +8,7 @@
   summary: Router {{ "{{ $labels.pod }}" }} has no prefill and decode node between which bytes have moved.
 - name: TwostepRequestsFail
   expr: >-
-    sum(rate(twostep_router_requests_total{ {{ $here }}, outcome=~"internal_error|node_unavailable|node_unreachable|node_draining|transfer_.*|checksum_mismatch|engine_fault|request_fault|no_ready_node|deadline_exceeded"}[5m]))
+    sum(rate(twostep_router_requests_total{ {{ $here }}, outcome=~"internal_error|node_unavailable|node_unreachable|node_replaced|node_draining|transfer_.*|checksum_mismatch|engine_fault|request_fault|no_ready_node|deadline_exceeded"}[5m]))
     / sum(rate(twostep_router_requests_total{ {{ $here }}}[5m])) > 0.01
   for: 5m
   severity: critical
