@@ -15,6 +15,7 @@ from twostep.benchmarks.harness.command import Measurement, Outcomes
 from twostep.benchmarks.harness.rounds import Effort
 from twostep.benchmarks.harness.rows import Measured
 from twostep.cli.node_client import Ledger, fetch_ledger
+from twostep.core.errors import NodeUnavailable
 
 REAL = "orphaned blocks after 100 real faults"
 SETTINGS = (
@@ -30,7 +31,7 @@ SHARES = (2, 2, 1)
 AT_ONCE = 8
 LONGEST_PROMPT, OUTPUT_TOKENS = 1500, 30
 LONGEST_STOP_S = 0.6
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 LOOK_S = 0.2
 
 
@@ -106,12 +107,21 @@ class Storm:
 
 
 async def _settled(cluster: RunningCluster) -> int:
-    """Return how much is held or orphaned once that is nothing, or when the time for it is over."""
+    """Return how much is held or orphaned once that is nothing, or when the time for it is over.
+
+    Raises NodeUnavailable when a node that was started again cannot tell by then.
+    """
     deadline = time.monotonic() + SETTLE_S
     while True:
-        held = sum(map(_held, await _ledgers(cluster)))
-        if not held or time.monotonic() > deadline:
-            return held
+        is_over = time.monotonic() > deadline
+        try:
+            held = sum(map(_held, await _ledgers(cluster)))
+        except NodeUnavailable:
+            if is_over:
+                raise
+        else:
+            if not held or is_over:
+                return held
         await asyncio.sleep(LOOK_S)
 
 
