@@ -5,7 +5,7 @@ Pure, and asked anew for every step: a slack that was right when a request came 
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twostep.core.request import Request, Timing
@@ -67,13 +67,13 @@ class Ranking:
         """Return whether they cannot be computed by the request's deadline, though everything were for it from now on."""
         return self.now + num_tokens * self.prefill_token_s > claim.deadline
 
-    def in_turns(self, waiting: Iterable[tuple[Request, Timing]]) -> list[int]:
+    def in_turns(self, waiting: Iterable[tuple[Request, Timing]], had: Mapping[str, int]) -> list[int]:
         """Return the places of requests that wait, in order of arrival, in the order in which they are to be served.
 
-        Each tenant's best comes before anybody's second.
+        A tenant's best comes before the second of anybody who has `had` as many turns.
         """
         ranked = sorted((self._rank_waiting(*one, arrival), one[0].level.tenant) for arrival, one in enumerate(waiting))
-        turns: Counter[str] = Counter()
+        turns = Counter(had)
         order: list[tuple[int, Rank]] = []
         for known, tenant in ranked:
             order.append((turns[tenant], known))

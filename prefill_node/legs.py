@@ -18,6 +18,7 @@ from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, Prepared, StepResult
 from twostep.node.bypass import Patience
 from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Outcome
+from twostep.node.tenant_rounds import TenantRounds
 from twostep.node.waiting_queue import Tried, WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_runner import LegRunner
@@ -37,6 +38,7 @@ class Legs:
         self._parts = parts
         self._max_queued = max_queued
         self._legs: dict[tuple[RequestId, Attempt], PrefillLeg] = {}
+        self._rounds = TenantRounds()
         self._idle = asyncio.Event()
 
     def __iter__(self) -> Iterator[PrefillLeg]:
@@ -163,7 +165,8 @@ class Legs:
                 yield min(leg.deadline, leg.moved_at + self._parts.timers.progress_s) if waits else leg.deadline
 
     def _order(self, waiting: Sequence[PrefillLeg]) -> list[int]:
-        return self._parts.engine.ranking().in_turns((leg.order.request, leg.timing) for leg in waiting)
+        had = self._rounds.of({leg.order.request.level.tenant for leg in waiting})
+        return self._parts.engine.ranking().in_turns(((leg.order.request, leg.timing) for leg in waiting), had)
 
     def _try_admit(self, leg: PrefillLeg) -> Tried:
         if leg.is_stopped:
@@ -178,6 +181,7 @@ class Legs:
             leg.stop(error)
             return Tried.GONE
         self._parts.metrics.cached_tokens.inc(leg.reservation.cached_tokens)
+        self._rounds.take(leg.order.request.level.tenant)
         leg.admitted.set_result(leg.reservation)
         return Tried.ADMITTED
 

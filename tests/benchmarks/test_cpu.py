@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from twostep.benchmarks.cpu import CPU
+from twostep.benchmarks.cpu_rows.start import START_ROW
 from twostep.benchmarks.harness.targets import read_targets
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_measurement_fills_rows_that_were_promised_and_no_two_the_same() -> None:
+def test_every_row_that_was_promised_is_filled_by_one_measurement() -> None:
     filled = [row for measurement in CPU.measurements for row in measurement.rows]
-    assert set(filled) <= {target.name for target in read_targets("cpu")}
-    assert len(set(filled)) == len(filled)
+    assert sorted(filled) == sorted(target.name for target in read_targets("cpu"))
+
+
+def test_a_row_whose_peer_is_never_started_names_none() -> None:
+    assert [target.peer_name for target in read_targets("cpu") if target.name == START_ROW] == [None]
 
 
 @pytest.mark.processes

@@ -81,14 +81,20 @@ def waiting(*tenants: str, **wishes: ServiceLevel) -> list[tuple[Request, Timing
 
 def test_those_who_wait_take_turns_by_tenant() -> None:
     ranking = Ranking(100.0, 0.001, POLICY)
-    assert ranking.in_turns(waiting("a", "a", "a", "b", "c", "b")) == [0, 3, 4, 1, 5, 2]
-    assert ranking.in_turns(waiting("a", "a", "a")) == [0, 1, 2]
+    assert ranking.in_turns(waiting("a", "a", "a", "b", "c", "b"), {}) == [0, 3, 4, 1, 5, 2]
+    assert ranking.in_turns(waiting("a", "a", "a"), {}) == [0, 1, 2]
+
+
+def test_who_has_had_more_turns_comes_later() -> None:
+    ranking = Ranking(100.0, 0.001, POLICY)
+    assert ranking.in_turns(waiting("a", "a", "b", "b"), {"a": 1}) == [2, 0, 3, 1]
+    assert ranking.in_turns(waiting("a", "a", "b", "b"), {"a": 7, "b": 7}) == [0, 2, 1, 3]
 
 
 def test_a_wish_for_the_first_token_counts_from_the_arrival_at_the_router() -> None:
     hasty, late = ServiceLevel(tenant="h", ttft_s=2.5), ServiceLevel(tenant="l", ttft_s=1.9)
     ranking = Ranking(100.0, 0.001, POLICY)
-    assert ranking.in_turns(waiting("a", "h", "l", h=hasty, l=late)) == [1, 0, 2]
+    assert ranking.in_turns(waiting("a", "h", "l", h=hasty, l=late), {}) == [1, 0, 2]
 
 
 def test_a_claim_without_any_wish_waits_for_ever() -> None:

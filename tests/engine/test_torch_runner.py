@@ -1,6 +1,8 @@
 """The torch runner against `transformers`: the same logits in every variant, however a sequence is cut, in any company."""
 
+import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,15 @@ def test_the_pool_bounds_the_longest_sequence(tmp_path: Path) -> None:
     assert runner_of(folder, max_model_tokens=100).geometry.max_model_tokens == 100
     small = runner_of(folder, kv_bytes=5 * 3 * 32 * 2 * 2 * 8 * 4)
     assert (small.kv.num_blocks, small.geometry.max_model_tokens) == (5, 160)
+
+
+def test_the_log_says_where_the_memory_goes_and_what_computes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    runner_of(write_tiny_llama(tmp_path / "m").folder, kernels="torch")
+    memory, kernels = [one.getMessage() for one in caplog.records if one.name == "twostep.engine.torch_runner"]
+    sizes = r"memory: weights 0 MiB, workspace \d+ MiB, KV 3 MiB, left \d+ MiB of \d+ MiB; 341 KV blocks of 32 tokens"
+    assert re.fullmatch(sizes, memory)
+    assert kernels == "computing with torch"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,31 @@ async def test_a_decode_node_grants_by_priority_and_by_tenant() -> None:
         await pair.settle()
 
 
+async def test_room_that_comes_back_for_one_at_a_time_goes_round_the_tenants() -> None:
+    small = replace(DECODE, engine=engine_config(blocks=8, model=MODEL))
+    async with running_pair(MODEL, PREFILL, small) as pair:
+        granted = [asking("holder", 200)]
+        await pair.router.grant(granted[0])
+        waiting = {one.id: one for one in (asking(f"first {n}", 200, tenant="s") for n in range(3))}
+        waiting |= {one.id: one for one in (asking(f"then {n}", 200, tenant="t") for n in range(2))}
+        calls = {}
+        for number, (name, one) in enumerate(waiting.items(), 1):
+            calls[name] = pair.router.reserve(one)
+            await calls[name].read()
+            await until_waiting(pair, number)
+        order = []
+        while calls:
+            await pair.router.cancel(granted.pop().id)
+            left = [one.id for one in pair.decode.queue.waiting]
+            (name,) = calls.keys() - left
+            await pair.router.grant_from(calls.pop(name))
+            granted.append(waiting[name])
+            order.append(name)
+        assert order == ["first 0", "then 0", "first 1", "then 1", "first 2"]
+        await pair.router.cancel(granted.pop().id)
+        await pair.settle()
+
+
 async def test_a_request_that_cannot_be_answered_in_time_is_refused_by_the_node_that_computes_it() -> None:
     gates = (Working(), Working())
     prefill = replace(PREFILL, engine=engine_config(blocks=64, model=MODEL, scheduling=REFUSING))
