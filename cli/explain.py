@@ -18,7 +18,7 @@ WHY = {
     "no_prefill_node": "no prefill node was ready",
     "no_proven_pair": "no prefill node had proved that its bytes arrive",
 }
-PARTS = ("queue", "prefill", "transfer", "overhead", "room")
+PARTS = ("queue", "prefill", "transfer", "overhead", "room", "decode", "stall")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -58,14 +58,36 @@ def explanation_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _expected(attempt: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the router expected when it chose, and what the best decode node alone would have taken."""
-    cost, alone = attempt["expected_s"], attempt["expected_alone_s"]
+    """Yield what the router expected when it chose, what the best decode node alone would have taken, and what came of it."""
+    cost = attempt["expected_s"]
     if cost is None:
         return
+    alone = attempt["expected_alone_s"] if attempt["prefill"] else None
     parts = ", ".join(f"{part} {cost[part]:.3f}" for part in PARTS if cost[part])
-    yield f"  expected: the first token after {cost['ttft']:.3f} s ({parts}), {attempt['expected_cached_tokens']} tokens cached"
-    if alone and attempt["prefill"]:
-        yield f"  the best decode node alone: the first token after {alone['ttft']:.3f} s, in all {alone['total']:.3f} s"
+    yield f"  expected: {_times(cost)} ({parts}); {_cached(attempt, 'expected')}"
+    if alone:
+        yield f"  the best decode node alone: {_times(alone)}, {_more(alone['total'] - cost['total'])} than the pair"
+    came_s = attempt["first_token_s"]
+    if came_s is None:
+        return
+    against_alone = f", {_more(came_s - alone['ttft'])} than the decode node alone" if alone else ""
+    yield (
+        f"  what came: the first token after {came_s:.3f} s, {_more(came_s - cost['ttft'])} than expected{against_alone}; "
+        f"{_cached(attempt, 'found')}"
+    )
+
+
+def _times(cost: Mapping[str, float]) -> str:
+    return f"the first token after {cost['ttft']:.3f} s, in all {cost['total']:.3f} s"
+
+
+def _cached(attempt: Mapping[str, Any], whose: str) -> str:
+    cached = f"{attempt[f'{whose}_cached_tokens']} tokens cached"
+    return f"{cached}, {attempt[f'{whose}_decode_cached_tokens']} on the decode node" if attempt["prefill"] else cached
+
+
+def _more(seconds: float) -> str:
+    return f"{abs(seconds):.3f} s {'more' if seconds >= 0 else 'less'}"
 
 
 def _where(attempt: Mapping[str, Any]) -> str:

@@ -19,6 +19,11 @@ HOLDING_BYTES = 120
 """What it takes to know that one node holds one block: an entry of the node's dictionary, and its share of the name."""
 BLOCK_BYTES = 190
 """What a block takes that anybody holds: its name, an entry, and a number as wide as a few nodes."""
+NOTE_BYTES = 200
+MARK_BYTES = 64
+"""What it takes to remember until when a prompt's marks are taken to be at a node: a note, and each mark's name in it."""
+NOTES_SHARE = 8
+"""The notes take this part of the memory at most; beyond it those that would expire first do so at once."""
 FORGOTTEN_SHARE = 8
 """When the index is full, the node of which most is known is forgotten by this part of it, what was learnt first."""
 NUM_DEEPEST = 32
@@ -106,6 +111,7 @@ class PrefixIndex:
         self._sent: dict[Naming, Holders] = {}
         self._expiring: list[tuple[float, int, NodeRef, list[BlockHash]]] = []
         self._num_noted = 0
+        self._num_expiring_marks = 0
         self._num_holdings = 0
         self.num_forgotten = 0
         """Holdings that were given up because the index was full."""
@@ -119,7 +125,11 @@ class PrefixIndex:
     def num_bytes(self) -> int:
         """About how much memory is taken."""
         num_blocks = sum(map(len, self._told.values())) + sum(map(len, self._sent.values()))
-        return self._num_holdings * HOLDING_BYTES + num_blocks * (BLOCK_BYTES + len(self._nodes) // 8)
+        return self._num_holdings * HOLDING_BYTES + num_blocks * (BLOCK_BYTES + len(self._nodes) // 8) + self._notes_bytes
+
+    @property
+    def _notes_bytes(self) -> int:
+        return len(self._expiring) * NOTE_BYTES + self._num_expiring_marks * MARK_BYTES
 
     def meet(self, node: NodeRef, naming: Naming) -> None:
         """Begin to keep what is known of a node. Does nothing when it is known already."""
@@ -198,6 +208,9 @@ class PrefixIndex:
                 sent[block] = until
         self._num_noted += 1
         heapq.heappush(self._expiring, (until, self._num_noted, node, marks))
+        self._num_expiring_marks += len(marks)
+        while self._notes_bytes > self._max_bytes // NOTES_SHARE:
+            self.num_forgotten += self._let_expire()
         self._make_room()
 
     def match(self, prompt: PromptHashes, *, now: float) -> Hits:
@@ -232,9 +245,18 @@ class PrefixIndex:
 
     def _expire(self, now: float) -> None:
         while self._expiring and self._expiring[0][0] <= now:
-            _, _, node, marks = heapq.heappop(self._expiring)
-            if known := self._known.get(node):
-                self._forget_sent(known, [block for block in marks if known.sent.get(block, math.inf) <= now])
+            self._let_expire()
+
+    def _let_expire(self) -> int:
+        """Take back the note that expires first, and forget what no other one speaks of. Returns how many blocks that are."""
+        until, _, node, marks = heapq.heappop(self._expiring)
+        self._num_expiring_marks -= len(marks)
+        known = self._known.get(node)
+        if known is None:
+            return 0
+        expired = [block for block in marks if known.sent.get(block, math.inf) <= until]
+        self._forget_sent(known, expired)
+        return len(expired)
 
     def _make_room(self) -> None:
         while self.num_bytes > self._max_bytes and self._num_holdings:

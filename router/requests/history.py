@@ -10,6 +10,7 @@ from twostep.core.ids import RequestId
 from twostep.core.request import Request
 from twostep.router.bill import Bill
 from twostep.router.placement.choose import Placement
+from twostep.router.placement.placer import Found
 
 MAX_STORIES = 1024
 RUNNING = "running"
@@ -18,11 +19,17 @@ ABANDONED = "client_gone"
 
 @dataclass(slots=True)
 class AttemptStory:
-    """One attempt: where it was placed, how many tokens the answer had by then, and why it failed, if it did."""
+    """One attempt: where it was placed, how many tokens the answer had by then, and why it failed, if it did.
+
+    What came of one that ended well can be held against what its placement expected: `first_token_s` after the nodes were
+    asked, None where an earlier attempt brought the first token, and what was `found` in the prefix caches.
+    """
 
     placement: Placement
     num_tokens: int
     error: str = ""
+    first_token_s: float | None = None
+    found: Found | None = None
 
 
 @dataclass(slots=True)
@@ -42,9 +49,17 @@ class RequestStory:
 
     def fail_attempt(self, error: str, placement: Placement | None = None) -> None:
         """Note why the attempt that was placed there has failed, by default the latest. What is noted first stands."""
-        tried = [one for one in self.attempts if placement is None or one.placement is placement]
-        if tried and not tried[-1].error:
-            tried[-1].error = error
+        tried = self._latest(placement)
+        if tried and not tried.error:
+            tried.error = error
+
+    def end_attempt(self, placement: Placement, first_token_s: float | None, found: Found) -> None:
+        """Note what came of the attempt that was placed there, and ended well."""
+        if tried := self._latest(placement):
+            tried.first_token_s, tried.found = first_token_s, found
+
+    def _latest(self, placement: Placement | None) -> AttemptStory | None:
+        return next((one for one in reversed(self.attempts) if placement is None or one.placement is placement), None)
 
 
 @contextmanager

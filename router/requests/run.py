@@ -275,6 +275,7 @@ class Run:
             decode_node=placement.decode.ref.id,
         )
         found = Found(state.prefill_bill.cached_tokens if state.prefill_bill else None, state.decode_cached_tokens)
+        self._story.end_attempt(placement, self._times.first_token_s, found)
         self._nodes.learn(placement, found, bill, len(state.tokens))
         return Outcome(finish, cached, bill, placement)
 

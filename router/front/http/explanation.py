@@ -5,6 +5,7 @@ from dataclasses import asdict
 from twostep.router.front.openai.event import Json
 from twostep.router.placement.choose import Cost
 from twostep.router.placement.node_view import NodeView
+from twostep.router.placement.placer import Found
 from twostep.router.requests.history import AttemptStory, RequestStory
 
 
@@ -22,7 +23,7 @@ def explain(story: RequestStory) -> Json:
 
 
 def _attempt(attempt: AttemptStory) -> Json:
-    placement = attempt.placement
+    placement, found = attempt.placement, attempt.found
     return {
         "prefill": _node(placement.prefill),
         "decode": _node(placement.decode),
@@ -30,9 +31,17 @@ def _attempt(attempt: AttemptStory) -> Json:
         "expected_s": _cost(placement.cost),
         "expected_alone_s": _cost(placement.alone_cost),
         "expected_cached_tokens": placement.cached_tokens,
+        "expected_decode_cached_tokens": placement.decode_cached_tokens,
+        "first_token_s": attempt.first_token_s,
+        "found_cached_tokens": _computing_node_found(found) if found else None,
+        "found_decode_cached_tokens": found.decode_tokens if found else None,
         "tokens_before": attempt.num_tokens,
         "error": attempt.error,
     }
+
+
+def _computing_node_found(found: Found) -> int:
+    return found.decode_tokens if found.prefill_tokens is None else found.prefill_tokens
 
 
 def _cost(cost: Cost | None) -> Json | None:

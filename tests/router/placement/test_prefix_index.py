@@ -1,6 +1,7 @@
 """What a router knows of the nodes' prefix caches."""
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 from twostep.core.block_hash import hash_chain, prefix_root
@@ -151,6 +152,22 @@ def test_the_index_stays_within_its_memory_and_forgets_what_it_learnt_first() ->
     assert blocks[0] not in known.told(A)
     assert blocks[-1] in known.told(A)
     assert known.match(PROMPT, now=0.0).tokens(B) == 128
+
+
+def test_a_prompt_that_is_sent_again_and_again_takes_no_more_than_the_memory_either() -> None:
+    known, soon = index(A, max_bytes=40_000), PromptHashes([2] * 65)
+    known.note_sent(A, soon, until=10.0)
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            known.note_sent(A, PromptHashes([1] * 2049), until=1000.0 + number)
+            assert known.num_bytes <= 40_000
+        assert tracemalloc.get_traced_memory()[0] < 40_000
+    finally:
+        tracemalloc.stop()
+    assert known.match(PromptHashes([1] * 2049), now=0.0).tokens(A) == 2048
+    assert known.match(soon, now=0.0).tokens(A) == 0
+    assert known.num_forgotten == 1
 
 
 def test_random_news_agree_with_what_the_node_holds() -> None:

@@ -7,7 +7,10 @@ import pytest
 from twostep.core.errors import NodeUnavailable
 from twostep.core.ids import RequestId
 from twostep.core.request import Request, SamplingParams, StopRules
+from twostep.router.placement.choose import Placement
+from twostep.router.placement.placer import Found
 from twostep.router.requests.history import History, told
+from twostep.tests.router.placement.test_choose import node
 
 
 def request(name: str) -> Request:
@@ -45,3 +48,15 @@ def test_how_a_request_ended_is_remembered_when_it_fails_or_is_left() -> None:
     with pytest.raises(asyncio.CancelledError), told(left):
         raise asyncio.CancelledError
     assert (failed.outcome, left.outcome) == ("node_unavailable", "client_gone")
+
+
+def test_what_came_is_told_of_the_attempt_that_ended_well_whatever_was_tried_after_it() -> None:
+    story, won, lost = History().begin(request("req-a"), ""), Placement(node("d1"), None), Placement(node("d2"), None)
+    story.begin_attempt(won, 0)
+    story.begin_attempt(lost, 0)
+    story.fail_attempt("another node was faster", lost)
+    story.end_attempt(won, 0.5, Found(None, 32))
+    assert [(one.first_token_s, one.found, one.error) for one in story.attempts] == [
+        (0.5, Found(None, 32), ""),
+        (None, None, "another node was faster"),
+    ]

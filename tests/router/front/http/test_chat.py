@@ -189,6 +189,9 @@ async def test_a_request_can_be_explained_by_any_of_its_names(tmp_path: Path) ->
         first, second = told["attempts"]
         assert (first["prefill"]["node"], first["decode"]["node"], first["error"]) == ("p0@1", "d0@1", "not now")
         assert (second["prefill"]["node"], second["error"]) == ("p1@1", "")
+        assert (first["first_token_s"], first["found_cached_tokens"]) == (None, None)
+        assert 0 < second["first_token_s"] < told["bill"]["ttft"]
+        assert (second["found_cached_tokens"], second["found_decode_cached_tokens"]) == (0, 0)
         assert (await running.http.get(f"/requests/{reply.json()['id']}")).json() == told
         missing = await running.http.get("/requests/nobody")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "request_not_found")
