@@ -119,6 +119,8 @@ class Supervisor:
             code = await self._until_it_ends(number, process)
         finally:
             send_signal(process, signal.SIGKILL)
+            # The event loop may end next. Python complains of a pipe that is left open for longer than that.
+            await process.communicate()
         served_s = None if began is None else time.monotonic() - began
         log.log(
             logging.WARNING if code else logging.INFO,

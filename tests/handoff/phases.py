@@ -12,6 +12,7 @@ from twostep.core.ids import NodeRef, RequestId
 from twostep.engine.batch import Batch
 from twostep.kv_transfer.local_transport import LocalFabric
 from twostep.prefill_node.leg import Phase
+from twostep.tests.handoff import computing as standing
 from twostep.tests.handoff.gate import LONG_S, Gate
 from twostep.tests.handoff.held import hold
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
@@ -111,11 +112,7 @@ async def queued_on_p() -> AsyncIterator[Held]:
 
 @asynccontextmanager
 async def computing() -> AsyncIterator[Held]:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        call = await prefill(pair)
-        await reached(gate)
+    async with standing.computing(remaining_s=TIME_S) as (pair, gate, call):
         yield Held(pair, gate.open, call)
 
 

@@ -1,14 +1,13 @@
 """A node that was told to stop: what it still takes, finishes and hands back, and when it is done."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from twostep.core.errors import NodeDraining
 from twostep.node.handoff_messages import Abort
+from twostep.tests.handoff.computing import computing
 from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.pair import Pair, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
@@ -18,19 +17,6 @@ pytestmark = pytest.mark.processes
 
 SHORT = replace(TIMERS, drain_s=0.05)
 """Time to drain runs on the event loop's own clock."""
-
-
-@asynccontextmanager
-async def computing(**configs: Any) -> Any:
-    """A pair in whose prefill node request `a` stands in the middle of its only step, until the gate opens."""
-    gate = Gate()
-    prefill, decode = configs.get("prefill", PREFILL), configs.get("decode", DECODE)
-    async with running_pair(MODEL, prefill, decode, prefill_gate=gate) as pair:
-        gate.close()
-        granted = await pair.router.grant(request("a", 100))
-        prefilling = asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
-        await asyncio.to_thread(gate.reached.wait)
-        yield pair, gate, prefilling
 
 
 async def require_unready(pair: Pair, node: int) -> None:

@@ -8,6 +8,7 @@ from twostep.core.errors import Cancelled, StaleLeg
 from twostep.core.ids import RequestId
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.tests.handoff.computing import computing, queued_behind_it
 from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, request
@@ -80,12 +81,7 @@ async def test_a_ticket_cancelled_before_its_prefill_is_refused_and_its_landing_
 
 
 async def test_a_request_cancelled_while_p_computes_is_drained_on_both_sides() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        granted = await pair.router.grant(request("a", 100))
-        prefill = asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing() as (pair, gate, prefill):
         assert (await pair.router.cancel(A))[0]
         while (await pair.router.status())[1].referenced_blocks:
             assert not gate.is_open
@@ -99,18 +95,14 @@ async def test_a_request_cancelled_while_p_computes_is_drained_on_both_sides() -
 
 
 async def test_a_request_cancelled_while_it_waits_on_p_never_computes() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, SMALL_PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        legs = {name: await pair.router.grant(request(name, 100)) for name in "ab"}
-        prefills = [asyncio.ensure_future(pair.router.prefill(request(name, 100), legs[name].ticket)) for name in "ab"]
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing(prefill=SMALL_PREFILL) as (pair, gate, first):
+        second = await queued_behind_it(pair, "b")
         assert (await pair.router.status())[0].num_waiting == 1
         assert (await pair.router.cancel(B))[0]
         with pytest.raises(Cancelled):
-            await prefills[1]
+            await second
         gate.open()
-        await prefills[0]
+        await first
         await pair.router.answer("a").over.wait()
         await pair.settle()
         pair.require_clean()
@@ -144,12 +136,7 @@ async def test_the_second_cancel_of_a_request_changes_nothing() -> None:
 
 
 async def test_a_leg_cancelled_on_p_alone_ends_on_d_too() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        granted = await pair.router.grant(request("a", 100))
-        prefill = asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing() as (pair, gate, prefill):
         assert pair.prefill.legs.stop(A, Cancelled("an operator's whim"))
         with pytest.raises(Cancelled):
             await prefill

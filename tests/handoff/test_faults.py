@@ -1,8 +1,6 @@
 """What breaks, and what the router and the next attempt see of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +20,7 @@ from twostep.core.ids import NodeRef, RequestId, new_incarnation
 from twostep.core.request import Request
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.proto import node_pb2 as pb
+from twostep.tests.handoff.computing import computing, queued_behind_it
 from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
@@ -44,17 +43,6 @@ async def granted(pair: Pair, name: str, **how: Any) -> tuple[Request, pb.Ticket
 async def attempt(pair: Pair, number: int, **how: Any) -> pb.PrefillReply:
     """Reserve and prefill request `a` once."""
     return await pair.router.prefill(*await granted(pair, "a", attempt=number, **how))
-
-
-@asynccontextmanager
-async def computing(**how: Any) -> AsyncIterator[tuple[Pair, Gate, "asyncio.Future[pb.PrefillReply]"]]:
-    """A pair in whose prefill node the first attempt of request `a` stands in the middle of a step, until the gate opens."""
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = asyncio.ensure_future(attempt(pair, 1, **how))
-        await asyncio.to_thread(gate.reached.wait)
-        yield pair, gate, prefill
 
 
 async def tick_until(pair: Pair, event: asyncio.Event) -> None:
@@ -126,17 +114,14 @@ async def test_a_prefill_node_that_falls_silent_is_given_up_when_that_is_due_and
 
 
 async def test_queueing_behind_others_is_progress() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, SMALL_PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefills = [asyncio.ensure_future(pair.router.prefill(*one)) for one in [await granted(pair, n) for n in "ab"]]
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing(prefill=SMALL_PREFILL) as (pair, gate, first):
+        second = await queued_behind_it(pair, "b")
         await tick_until(pair, pair.router.answer("a").over)
         assert not pair.router.answer("b").over.is_set()
         gate.open()
         await pair.router.answer("b").over.wait()
         assert pair.router.answer("b").finish_reason == "length"
-        await asyncio.gather(*prefills, return_exceptions=True)
+        await asyncio.gather(first, second, return_exceptions=True)
         pair.tick(advance_s=TIMERS.retry_s)
         await pair.settle()
         pair.require_clean()
@@ -268,12 +253,8 @@ async def test_a_draining_decode_node_admits_nothing_and_finishes_what_runs() ->
 
 
 async def test_a_draining_prefill_node_admits_nothing_and_finishes_what_runs() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = asyncio.ensure_future(attempt(pair, 1))
+    async with computing() as (pair, gate, prefill):
         other = await granted(pair, "b")
-        await asyncio.to_thread(gate.reached.wait)
         draining = asyncio.ensure_future(pair.prefill.drain())
         with pytest.raises(NodeDraining, match="draining"):
             await pair.router.prefill(*other)

@@ -13,6 +13,7 @@ from twostep.engine.engine import StepResult
 from twostep.engine.step_record import StepRecord
 from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Done, Failed, LegProgress, Outcome
 from twostep.proto.wire import ticket_from_pb
+from twostep.tests.handoff.computing import computing
 from twostep.tests.handoff.gate import PATIENCE_S, Gate
 from twostep.tests.handoff.pair import Pair, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, request
@@ -148,15 +149,10 @@ async def test_the_same_prefill_asked_twice_is_computed_once() -> None:
 
 
 async def test_a_credit_outside_the_leg_is_refused_and_the_leg_goes_on() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        granted = await pair.router.grant(request("a", 100))
-        prefilling = asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
-        await asyncio.to_thread(gate.reached.wait)
-        ticket = ticket_from_pb(granted.ticket)
+    async with computing() as (pair, gate, prefilling):
+        (leg,) = pair.prefill.legs
         with pytest.raises(TransferFailed, match="outside the leg"):
-            pair.prefill.legs.credit(Credit(ticket.leg, ticket.extent.generation, range(MODEL.num_layers + 1), 1))
+            pair.prefill.legs.credit(Credit(leg.id, leg.ticket.extent.generation, range(MODEL.num_layers + 1), 1))
         gate.open()
         await prefilling
         await pair.router.answer("a").over.wait()

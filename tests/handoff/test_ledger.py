@@ -1,7 +1,6 @@
 """Every block and landing extent has an owner that can be listed, on both nodes, in every phase."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from twostep.decode_node.config import DecodeNodeConfig
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.proto import node_pb2 as pb
-from twostep.tests.handoff.gate import Gate
+from twostep.tests.handoff.computing import computing, queued_behind_it
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
 
@@ -18,18 +17,6 @@ pytestmark = pytest.mark.processes
 BLOCK_BYTES = 32 * MODEL.num_layers * MODEL.num_kv_heads * 2 * MODEL.head_dim * 4
 SMALL_DECODE = DecodeNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL), landing_bytes=1 << 20)
 SMALL_PREFILL = PrefillNodeConfig(timers=TIMERS, engine=engine_config(blocks=5, model=MODEL))
-
-
-@asynccontextmanager
-async def computing(decode: DecodeNodeConfig = DECODE, prefill: PrefillNodeConfig = PREFILL) -> Any:
-    """A pair in whose prefill node request `a` stands in the middle of its only step, until the gate opens."""
-    gate = Gate()
-    async with running_pair(MODEL, prefill, decode, prefill_gate=gate) as pair:
-        gate.close()
-        granted = await pair.router.grant(request("a", 100))
-        prefilling = asyncio.ensure_future(pair.router.prefill(request("a", 100), granted.ticket))
-        await asyncio.to_thread(gate.reached.wait)
-        yield pair, gate, prefilling
 
 
 async def ledgers(pair: Pair) -> tuple[pb.LedgerReply, pb.LedgerReply]:
@@ -61,7 +48,7 @@ async def test_a_filling_request_is_listed_with_its_blocks_its_extent_and_both_n
 
 
 async def test_who_waits_is_listed_with_what_it_lacks() -> None:
-    async with computing(SMALL_DECODE) as (pair, gate, prefilling):
+    async with computing(decode=SMALL_DECODE) as (pair, gate, prefilling):
         waiting = pair.router.reserve(request("b", 100))
         await waiting.read()
         (queued,) = [entry for entry in (await ledgers(pair))[1].entries if entry.owner == "b"]
@@ -73,10 +60,7 @@ async def test_who_waits_is_listed_with_what_it_lacks() -> None:
 
 async def test_a_leg_that_waits_for_blocks_is_listed_by_p() -> None:
     async with computing(prefill=SMALL_PREFILL) as (pair, gate, prefilling):
-        granted = await pair.router.grant(request("b", 100))
-        second = asyncio.ensure_future(pair.router.prefill(request("b", 100), granted.ticket))
-        while not len(pair.prefill.legs.waiting):
-            await pair.router.status()
+        second = await queued_behind_it(pair, "b")
         (waiting,) = [entry for entry in (await ledgers(pair))[0].entries if entry.owner == "b"]
         assert (waiting.phase, waiting.destination) == ("queued at 0, lacks blocks", str(pair.decode.parts.node))
         gate.open()

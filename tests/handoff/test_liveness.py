@@ -13,7 +13,8 @@ from twostep.node.description import Peer, PeerStage
 from twostep.prefill_node.config import PrefillNodeConfig
 from twostep.prefill_node.leg import Phase
 from twostep.proto import node_pb2 as pb
-from twostep.tests.handoff.gate import LONG_S, Gate
+from twostep.tests.handoff.computing import computing
+from twostep.tests.handoff.gate import LONG_S
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
 from twostep.tests.handoff.requests import DECODE, MODEL, PREFILL, TIMERS, request
 from twostep.tests.handoff.solo import Solo
@@ -62,11 +63,7 @@ def lives(pair: Pair) -> bool:
 
 
 async def test_a_node_that_was_stopped_itself_takes_neither_router_nor_peer_for_dead() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = await start(pair)
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing(remaining_s=600.0) as (pair, gate, prefill):
         await pair.router.heartbeat(1, A, lease_s=10.0)
         pair.clock.advance(1000.0)
         pair.tick()
@@ -78,11 +75,7 @@ async def test_a_node_that_was_stopped_itself_takes_neither_router_nor_peer_for_
 
 
 async def test_after_a_nodes_own_sleep_a_silent_router_is_given_a_lease_no_more() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        prefill = await start(pair)
-        await asyncio.to_thread(gate.reached.wait)
+    async with computing(remaining_s=600.0) as (pair, gate, prefill):
         await pair.router.heartbeat(1, A, lease_s=10.0)
         pair.clock.advance(1000.0)
         pair.tick()

@@ -10,6 +10,7 @@ from twostep.core.ids import RequestId
 from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.node.handoff_messages import Abort, Outcome
 from twostep.prefill_node.config import PrefillNodeConfig
+from twostep.tests.handoff.computing import computing, queued_behind_it
 from twostep.tests.handoff.gate import Gate
 from twostep.tests.handoff.held import hold
 from twostep.tests.handoff.pair import Pair, engine_config, running_pair
@@ -143,9 +144,7 @@ async def test_the_same_id_waits_until_its_earlier_holder_has_left() -> None:
 
 
 async def test_a_later_attempt_on_the_same_prefill_node_waits_for_the_earlier_ones_blocks() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
+    async with computing() as (pair, gate, first):
         unheard = asyncio.Event()
 
         async def abort(abort: Abort) -> bool:
@@ -153,8 +152,6 @@ async def test_a_later_attempt_on_the_same_prefill_node_waits_for_the_earlier_on
             return True
 
         pair.decode.parts.sources.abort = abort  # type: ignore[method-assign]
-        first = await start_prefill(pair)
-        await asyncio.to_thread(gate.reached.wait)
         second = await start_prefill(pair, attempt=2)
         with pytest.raises(ServingError, match="attempt 2 has come"):
             await first
@@ -167,16 +164,11 @@ async def test_a_later_attempt_on_the_same_prefill_node_waits_for_the_earlier_on
 
 
 async def test_one_more_than_ps_queue_holds_is_refused() -> None:
-    gate = Gate()
-    async with running_pair(MODEL, FULL_PREFILL, DECODE, prefill_gate=gate) as pair:
-        gate.close()
-        tickets = {name: (await pair.router.grant(request(name, 100))).ticket for name in "abc"}
-        first, second = (asyncio.ensure_future(pair.router.prefill(request(n, 100), tickets[n])) for n in "ab")
-        await asyncio.to_thread(gate.reached.wait)
-        while len(pair.prefill.legs.waiting) == 0:
-            await pair.router.status()
+    async with computing(prefill=FULL_PREFILL) as (pair, gate, first):
+        second = await queued_behind_it(pair, "b")
+        granted = await pair.router.grant(request("c", 100))
         with pytest.raises(QueueFull, match="1 requests wait"):
-            await pair.router.prefill(request("c", 100), tickets["c"])
+            await pair.router.prefill(request("c", 100), granted.ticket)
         gate.open()
         await asyncio.gather(first, second)
         await pair.router.cancel(RequestId("c"))

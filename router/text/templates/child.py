@@ -44,16 +44,15 @@ class TemplateProcess:
             answer = await process.ask(pack(set_up))
         except ProcessEnded as cause:
             raise ConfigError(f"{templates.origin}: the chat template cannot be used: {cause}") from cause
-        except BaseException:
-            await process.end()
-            raise
         if "error" in answer:
             await process.end()
             raise ConfigError(f"{templates.origin}: {answer['error']}")
         return process
 
     async def ask(self, frame: bytes) -> dict[str, Any]:
-        """Return the answer to one frame. Raises ProcessEnded, after which there is no process any more."""
+        """Return the answer to one frame. Raises ProcessEnded, after which there is no process any more; nor is there when
+        it is cancelled: the next answer would be to this frame.
+        """
         stdin, stdout = self._pipes()
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -65,6 +64,9 @@ class TemplateProcess:
             raise ProcessEnded(f"it did not end in {ANSWER_S:g} s") from cause
         except (EOFError, ConnectionError) as cause:
             raise ProcessEnded(self._why(await self.end())) from cause
+        except asyncio.CancelledError:
+            await self.end()
+            raise
 
     async def end(self) -> int:
         """End the process and return how it ended; a negative number is a signal's."""

@@ -137,3 +137,17 @@ async def test_a_worker_that_does_not_come_to_listen_is_killed(tmp_path: Path, m
     async with asyncio.timeout(60):
         assert await Supervisor(RouterConfig(workers=2), tmp_path, Siblings(tmp_path))._comes_to_serve(0, process) is False
         assert await process.wait() == -signal.SIGKILL
+
+
+async def test_a_worker_is_gone_with_its_pipe_when_nobody_follows_it_any_more(tmp_path: Path) -> None:
+    """What is left of it would be taken down after the event loop, which Python does with a traceback."""
+    process = await asyncio.create_subprocess_exec("sleep", "1000", stdout=asyncio.subprocess.PIPE)
+    supervisor = Supervisor(RouterConfig(workers=2), tmp_path, Siblings(tmp_path))
+    following = asyncio.create_task(supervisor._follow(0, process))
+    await asyncio.sleep(0)
+    following.cancel()
+    async with asyncio.timeout(60):
+        with pytest.raises(asyncio.CancelledError):
+            await following
+    assert process.stdout
+    assert (process.returncode, process.stdout.at_eof()) == (-signal.SIGKILL, True)

@@ -7,8 +7,10 @@ import time
 import pytest
 
 from twostep.core.errors import ConfigError, InvalidRequest
+from twostep.router.text.templates.child import TemplateProcess
 from twostep.router.text.templates.conversation import Conversation
 from twostep.router.text.templates.folder import TemplateSet
+from twostep.router.text.templates.frames import pack
 from twostep.router.text.templates.renderer import NUM_PROCESSES, ProcessRenderer
 from twostep.tests.processes import children, is_gone
 from twostep.tests.router.cluster import until
@@ -88,6 +90,16 @@ async def test_a_client_that_leaves_spoils_nobody_elses_answer() -> None:
         for task in left:
             task.cancel()
         assert await templates.render(asking("hi")) == "said hi"
+
+
+async def test_a_process_whose_answer_nobody_waits_for_any_more_is_ended() -> None:
+    process = await TemplateProcess.start(TemplateSet({"default": MISDEEDS}, {}, "test"), processor_time_s=10.0)
+    asked = asyncio.create_task(process.ask(pack({"messages": asking("hi").messages})))
+    await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert process._process.returncode == 0
 
 
 @pytest.mark.parametrize(
