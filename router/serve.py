@@ -51,7 +51,7 @@ async def serve(config: RouterConfig, stop: asyncio.Event, group: WorkerGroup | 
     for name, files in (("front", certificate), ("internal", files_of(config.tls) if config.tls else None)):
         if files:
             metrics.certificate_end.labels(name).set_function(files.ends_at)
-    admission = Admission(config.max_in_flight, metrics)
+    admission = Admission(config.max_in_flight, metrics, time.monotonic)
     started = int(time.time())
     with (
         listen(config.host, config.port, reuse_port=group.is_shared) as listener,

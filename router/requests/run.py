@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from twostep.core.errors import FingerprintMismatch, NodeUnavailable, NoReadyNode, Overloaded, ServingError
+from twostep.core.errors import NodeUnavailable, NoReadyNode, Overloaded, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.core.request import FinishReason
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
@@ -139,6 +139,8 @@ class Run:
     async def _react(self, event: Event) -> None:
         decision = self._state.on(event)
         self._end_losers()
+        while self._state.mismatched:
+            self._nodes.forbid(*self._state.mismatched.pop())
         match decision:
             case Wait(ignored=why):
                 self._note(event, why)
@@ -222,8 +224,6 @@ class Run:
         self._story.fail_attempt(retry.error.message)
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
-        if isinstance(retry.error, FingerprintMismatch) and failed.prefill:
-            self._nodes.forbid(failed.prefill.ref, failed.decode.ref)
         self._drop(failed, retry)
         try:
             keep = failed.decode.ref if retry.blame is Blame.PREFILL else None

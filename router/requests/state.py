@@ -104,6 +104,8 @@ class RequestState:
         self.avoid: Counter[NodeRef] = Counter()
         """How often each node has failed this request."""
         self.doubtful: set[tuple[NodeRef, NodeRef]] = set()
+        self.mismatched: list[tuple[NodeRef, NodeRef]] = []
+        """Pairs that can never serve any request, for their reader to forbid."""
         self.decode_cached_tokens = 0
         self.prefill_bill: PrefillBill | None = None
         self.decode_bill: DecodeBill | None = None
@@ -191,7 +193,9 @@ class RequestState:
 
     def _on_spare(self, event: Event) -> Decision:
         match event:
-            case ReserveFailed() | NodeLost():
+            case ReserveFailed(error=error) | NodeLost(error=error):
+                assert self._spare
+                self._note_mismatch(error, self._spare[1])
                 self._spare = None
                 return Wait(ignored="hedge_failed")
             case Reserved() | TokenArrived() | DecodeEnded():
@@ -205,6 +209,7 @@ class RequestState:
         """D has no room, or is gone; another one may have been asked already."""
         if self._spare is None:
             return self._failed(error, Blame.DECODE)
+        self._note_mismatch(error, self.placement)
         self._remember(error, Blame.DECODE)
         self._promote_spare()
         return Wait(ignored="hedged_failure")
@@ -273,6 +278,7 @@ class RequestState:
         return self._failed(NodeUnavailable(f"the stream of {self.placement.decode.ref} lost {missing}"), Blame.DECODE)
 
     def _failed(self, error: ServingError, blame: Blame) -> Decision:
+        self._note_mismatch(error, self.placement)
         if finish := self.finish_by_rule:
             return Finish(finish)
         may_help = error.retry_elsewhere or isinstance(error, Cancelled)
@@ -280,6 +286,10 @@ class RequestState:
             return Fail(error)
         self._remember(error, blame)
         return Retry(error, blame)
+
+    def _note_mismatch(self, error: ServingError, placement: Placement) -> None:
+        if isinstance(error, FingerprintMismatch) and placement.prefill:
+            self.mismatched.append((placement.prefill.ref, placement.decode.ref))
 
     def _remember(self, error: ServingError, blame: Blame) -> None:
         """Note whom the next attempt should avoid. Which end of a failed transfer is at fault cannot be told from here."""

@@ -7,6 +7,7 @@ from twostep.core.errors import (
     Cancelled,
     ChecksumMismatch,
     EngineFault,
+    FingerprintMismatch,
     InvalidRequest,
     NodeUnavailable,
     QueueFull,
@@ -263,6 +264,13 @@ def test_a_hedge_that_fails_changes_nothing(event: ReserveFailed | NodeLost) -> 
     assert begun.on(event) == Wait(ignored="hedge_failed")
     assert begun.on(reserved(1)) == StartPrefill(TICKET)
     assert begun.losers == []
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_pair_that_does_not_match_is_told_of_though_another_node_was_asked_as_well(attempt: int) -> None:
+    begun = hedged()
+    begun.on(ReserveFailed(attempt, FingerprintMismatch("another model")))
+    assert begun.mismatched == [(P, (PAIR, OTHER)[attempt - 1].decode.ref)]
 
 
 def test_a_new_attempt_ends_the_hedge_and_has_a_number_of_its_own() -> None:

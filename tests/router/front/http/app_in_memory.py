@@ -1,6 +1,7 @@
 """The HTTP application without sockets or nodes: a dispatch that answers at once with words of its own."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -56,7 +57,7 @@ async def client_of_app(model: str = "fake") -> AsyncIterator[httpx.AsyncClient]
     async with open_renderer(model, None) as renderer:
         served = ServedModel([config.model_name], model, load_tokenizer(model), renderer, lambda: LIMITS)
         generator = Generator(served, AtOnce(), metrics, timeout_s=60, until_served=at_once)
-        admission = Admission(config.max_in_flight, metrics)
+        admission = Admission(config.max_in_flight, metrics, time.monotonic)
         readiness = Readiness(NodePool(config, StaticDiscovery((), ())), config)
         own = OwnPages(readiness, metrics, History())
         app = build_app(endpoints(served, generator, admission, metrics, config), Pages(served, readiness, started=0), own)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from functools import partial
 
 import pytest
@@ -21,7 +22,7 @@ async def test_a_connection_that_is_made_while_the_server_ends_does_not_keep_it(
     metrics, stop, loop = Metrics(), asyncio.Event(), asyncio.get_running_loop()
     server = new_http_server(Starlette(), load(RouterConfig, overrides=["drain_s=60"]), metrics)
     with listen("127.0.0.1", 0) as listener:
-        running = asyncio.create_task(run_http(server, listener, stop, Admission(1, metrics)))
+        running = asyncio.create_task(run_http(server, listener, stop, Admission(1, metrics, time.monotonic)))
         async with asyncio.timeout(60):
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.001)
