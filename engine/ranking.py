@@ -40,7 +40,8 @@ def claim_of(request: Request, born_at: float, deadline: float, *, arrival: int,
 
 @dataclass(frozen=True, slots=True)
 class RankPolicy:
-    """Slack beyond `urgent_s` is no hurry. A request gains one level of priority for every `aging_s` of its age."""
+    """Slack beyond `urgent_s` is no hurry. A request gains one level of priority for every `aging_s` of its age; where it waits
+    for memory it is as urgent as anybody after the first."""
 
     urgent_s: float
     aging_s: float
@@ -70,7 +71,8 @@ class Ranking:
     def in_turns(self, waiting: Iterable[tuple[Request, Timing]], had: Mapping[str, int]) -> list[int]:
         """Return the places of requests that wait, in order of arrival, in the order in which they are to be served.
 
-        A tenant's best comes before the second of anybody who has `had` as many turns.
+        A tenant's best comes before the second of anybody who has `had` as many turns. Who has waited for `aging_s` is as
+        urgent as anybody: else new ones with wishes could pass it for ever.
         """
         ranked = sorted((self._rank_waiting(*one, arrival), one[0].level.tenant) for arrival, one in enumerate(waiting))
         turns = Counter(had)
@@ -83,4 +85,7 @@ class Ranking:
     def _rank_waiting(self, request: Request, timing: Timing, arrival: int) -> Rank:
         born_at, deadline = self.now - timing.age_s, self.now + timing.remaining_s
         claim = claim_of(request, born_at, deadline, arrival=arrival, has_drawn=bool(request.output_tokens))
-        return self.rank(claim, len(request.prompt) + len(request.output_tokens))
+        is_late, urgency, priority, arrival = self.rank(claim, len(request.tokens))
+        if timing.age_s >= self.policy.aging_s and not self.is_hopeless(claim, len(request.tokens)):
+            is_late, urgency = False, 0
+        return is_late, urgency, priority, arrival

@@ -1,6 +1,7 @@
 """Who is served first, on a clock that tests move."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,29 @@ def test_who_has_had_more_turns_comes_later() -> None:
     ranking = Ranking(100.0, 0.001, POLICY)
     assert ranking.in_turns(waiting("a", "a", "b", "b"), {"a": 1}) == [2, 0, 3, 1]
     assert ranking.in_turns(waiting("a", "a", "b", "b"), {"a": 7, "b": 7}) == [0, 2, 1, 3]
+
+
+def aged(age_s: float, remaining_s: float = 600.0, **level: Any) -> tuple[Request, Timing]:
+    request = Request(RequestId("r"), (1, 2), SamplingParams(0), StopRules(5), level=ServiceLevel(**level))
+    return request, Timing(age_s, remaining_s)
+
+
+@pytest.mark.parametrize("wish_s", [None, 0.5])
+def test_who_waits_without_a_wish_or_has_missed_it_is_passed_by_wishes_for_a_bounded_time(wish_s: float | None) -> None:
+    ranking = Ranking(100.0, 0.001, POLICY)
+    passed = [
+        age_s for age_s in range(1, 30) if ranking.in_turns([aged(age_s, ttft_s=wish_s), aged(0.1, ttft_s=0.5)], {}) == [1, 0]
+    ]
+    assert passed == list(range(1, 10))
+
+
+def test_the_oldest_of_those_who_have_waited_long_comes_first_by_its_grown_priority() -> None:
+    ranking = Ranking(100.0, 0.001, POLICY)
+    assert ranking.in_turns([aged(11.0), aged(25.0, priority=1), aged(31.0, priority=1, ttft_s=1.0)], {}) == [2, 0, 1]
+
+
+def test_who_cannot_be_served_in_time_comes_last_however_long_it_has_waited() -> None:
+    assert Ranking(100.0, 0.001, POLICY).in_turns([aged(50.0, remaining_s=0.001), aged(0.1)], {}) == [1, 0]
 
 
 def test_a_wish_for_the_first_token_counts_from_the_arrival_at_the_router() -> None:
