@@ -297,13 +297,13 @@ class NodeConnection:
                 self.note_outcome(event.error)
         if guest := self._requests.get(request):
             guest.inbox.put_all(events)
-            self._note_begun(request)
+            if request not in self._begun:
+                self._note_begun(request)
 
     def _note_begun(self, request: RequestId) -> None:
-        if request not in self._begun:
-            self._begun.add(request)
-            self._load.computed(request, self._clock())
-            self._on_load()
+        self._begun.add(request)
+        self._load.computed(request, self._clock())
+        self._on_load()
 
     def _break_stream(self, error: ServingError) -> None:
         if self._stream_broken_at is None:

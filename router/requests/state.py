@@ -131,7 +131,7 @@ class RequestState:
         return self._last_attempt
 
     def take_next(self, events: Sequence[Event]) -> int:
-        """Accept the tokens at the head of `events` while they are those waited for; returns how many. Most ask nothing more."""
+        """Accept the tokens at the head of `events` that are waited for; returns how many. Most messages ask nothing more."""
         num_taken = 0
         for event in events:
             if not isinstance(event, TokenArrived) or event.index != len(self.tokens) or event.attempt != self.attempt:

@@ -158,7 +158,7 @@ class _Text:
         self._texts = [beginning]
 
     def put(self, pieces: Sequence[Piece]) -> bool:
-        self._texts.extend([piece.text for piece in pieces])
+        self._texts.extend([text for _, text in pieces])
         return True
 
     async def settle(self) -> None:
