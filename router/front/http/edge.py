@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -41,6 +41,11 @@ class RequestIdMiddleware:
             await send(message)
 
         await self._app(scope, receive, send_with_id)
+
+
+def headers_of(scope: Scope) -> Mapping[str, str]:
+    """Return a request's headers by name; of several with one name the first."""
+    return {key.decode("latin-1"): value.decode("latin-1") for key, value in reversed(scope["headers"])}
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
