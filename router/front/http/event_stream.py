@@ -60,12 +60,18 @@ class EventStream:
     @asynccontextmanager
     async def kept_alive(self, *, after_s: float) -> AsyncIterator[None]:
         """Write a comment whenever nothing has been written for `after_s` seconds, until the block ends."""
-        keeper = asyncio.create_task(self._keep_alive(after_s))
+        keepers: list[asyncio.Task[None]] = []
+        # Most streams are over, or never silent for so long, before they need a task.
+        timer = asyncio.get_running_loop().call_later(
+            after_s, lambda: keepers.append(asyncio.create_task(self._keep_alive(after_s)))
+        )
         try:
             yield
         finally:
-            keeper.cancel()
-            await asyncio.wait({keeper})
+            timer.cancel()
+            for keeper in keepers:
+                keeper.cancel()
+                await asyncio.wait({keeper})
 
     async def _keep_alive(self, after_s: float) -> None:
         while True:
