@@ -2,7 +2,7 @@
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twostep.core.ids import RequestId
 
@@ -32,19 +32,20 @@ class StopRules:
     eos_ids: frozenset[int] = frozenset()
     stop_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
+    ending: frozenset[int] = field(init=False, repr=False, compare=False)
+    """The tokens with which an answer ends wherever they stand; they have no text then."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ending", self.stop_ids if self.ignore_eos else self.stop_ids | self.eos_ids)
 
     def finish_reason(self, token: int, index: int) -> FinishReason | None:
         """Return why the answer ends with `token` as its output number `index` (from 0), or None if it goes on.
 
         The same pure function decides on the prefill and on the decode node.
         """
-        if self.stops_at(token):
+        if token in self.ending:
             return FinishReason.STOP
         return FinishReason.LENGTH if index + 1 >= self.max_tokens else None
-
-    def stops_at(self, token: int) -> bool:
-        """Return whether an answer ends with `token` wherever it stands; it has no text then."""
-        return token in self.stop_ids or (token in self.eos_ids and not self.ignore_eos)
 
 
 @dataclass(frozen=True, slots=True)

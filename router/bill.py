@@ -17,7 +17,7 @@ NO_DECODE = DecodeBill(0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0)
 @dataclass(frozen=True, slots=True)
 class Intake:
     """How a request came in: when it `arrived` on the router's clock, how many seconds it took to turn its prompt into tokens,
-    how many it waited for nodes to come and for room at them, and the name, trace and session that its client gave it."""
+    how many it waited for nodes to come, and the name, trace and session that its client gave it."""
 
     arrived: float
     tokenize_s: float = 0.0
@@ -31,11 +31,13 @@ class Intake:
 class Timeline:
     """Moments of one request on the router's clock, in seconds; those of the last attempt where there are several.
 
-    `place_s` is how long the first choice of nodes took, `first_sent` when the first attempt began, `first_written` when the
-    first tokens had been given to the client's connection, `ended` when the nodes had said their last words.
+    `room_s` is how long it waited for room at the nodes, `place_s` how long the first choice of them took, `first_sent` when
+    the first attempt began, `first_written` when the first tokens had been given to the client's connection, `ended` when the
+    nodes had said their last words.
     """
 
     intake: Intake
+    room_s: float = 0.0
     place_s: float = 0.0
     first_sent: float | None = None
     reserve_sent: float = 0.0
@@ -120,16 +122,17 @@ def make_bill(
     first = times.last_token if times.first_token is None else times.first_token
     written = first if times.first_written is None else times.first_written
     began = intake.arrived if times.first_sent is None else times.first_sent
+    queue_s = intake.queue_s + times.room_s
     retries = max(0.0, min(times.reserve_sent, first) - began)
     on_nodes = first - began - retries
     parts = NOTHING if first < times.reserve_sent else _parts(times, p, d, on_nodes, has_prefill_node=prefill_node is not None)
     known = parts._asdict()
     return Bill(
-        accept=max(0.0, began - intake.arrived - intake.tokenize_s - intake.queue_s - times.place_s),
+        accept=max(0.0, began - intake.arrived - intake.tokenize_s - queue_s - times.place_s),
         tokenize=intake.tokenize_s,
         place=times.place_s,
         retries=retries,
-        **{**known, "queue": parts.queue + intake.queue_s},
+        **{**known, "queue": parts.queue + queue_s},
         transfer_hidden=p.hidden_s,
         first_decode_step=d.first_step_s if prefill_node else 0.0,
         per_token=(times.last_token - first) / (num_tokens - 1) if num_tokens > 1 else 0.0,

@@ -89,18 +89,18 @@ class Generator:
         Raises InvalidRequest, PromptTooLong, NoReadyNode.
         """
         clock = asyncio.get_running_loop().time
+        wishes = wishes.with_fields(fields)
         waiting = clock()
         await self._until_served()
-        intake = replace(intake, queue_s=clock() - waiting)
+        intake = replace(intake, queue_s=clock() - waiting, session=wishes.session)
         limits = self._model.limits()
         if prompt.is_given or self._model.tokenizer.vocab_size > limits.vocab_size:
             require_tokens(prompt.tokens, limits.vocab_size, prompt.field)
         eos_ids = self._model.tokenizer.eos_ids
-        wishes = wishes.with_fields(fields)
         accepted = accept(fields, request, prompt.tokens, limits, eos_ids, field=prompt.field, level=wishes.level)
         self._metrics.arrived_tokens.observe(len(prompt.tokens))
         timeout_s = self._timeout_s if wishes.timeout_s is None else min(wishes.timeout_s, self._timeout_s)
-        return Ask(accepted, fields.stop_strings, fields.bill, replace(intake, session=wishes.session), timeout_s)
+        return Ask(accepted, fields.stop_strings, fields.bill, intake, timeout_s)
 
     async def run(self, ask: Ask, sink: PieceSink) -> Answer:
         """Serve one ask; cancelling this ends it on every node. Raises ServingError, and what `sink` raises."""
@@ -148,6 +148,8 @@ def _answer(ask: Ask, transcript: Transcript, outcome: Outcome) -> Answer:
 
 async def run_together(answers: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Return what all of `answers` return, in their order; the first failure ends the others and is raised as it is."""
+    if len(answers) == 1:
+        return [await answers[0]]
     failed: Exception | None = None
     try:
         async with asyncio.TaskGroup() as group:

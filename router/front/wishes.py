@@ -35,6 +35,8 @@ class Wishes:
 
     def with_fields(self, fields: GenerationFields) -> "Wishes":
         """Return these, or what the request itself says where it does."""
+        if fields.priority is None and not fields.prompt_cache_key:
+            return self
         priority = self.level.priority if fields.priority is None else fields.priority
         return replace(self, level=replace(self.level, priority=priority), session=fields.prompt_cache_key or self.session)
 

@@ -55,6 +55,7 @@ class NodeConnection:
         *,
         clock: Clock,
         on_change: Callable[[], None],
+        on_status: Callable[[], None],
         on_load: Callable[[], None],
         on_met: Callable[[], None],
     ) -> None:
@@ -71,6 +72,7 @@ class NodeConnection:
         self._prefixes = prefixes
         self._clock = clock
         self._on_change = on_change
+        self._on_status = on_status
         self._on_load = on_load
         self._on_met = on_met
         self._news = asyncio.Event()
@@ -208,7 +210,7 @@ class NodeConnection:
             self._learn(await self.client.describe(timeout_s=timeout_s))
         await self._tell_peers(timeout_s)
         self._judge()
-        self._on_load()
+        self._on_status()
 
     def _learn(self, description: NodeDescription) -> None:
         if description.role != self.role:
@@ -297,13 +299,13 @@ class NodeConnection:
                 self.note_outcome(event.error)
         if guest := self._requests.get(request):
             guest.inbox.put_all(events)
-            self._note_begun(request)
+            if request not in self._begun:
+                self._note_begun(request)
 
     def _note_begun(self, request: RequestId) -> None:
-        if request not in self._begun:
-            self._begun.add(request)
-            self._load.computed(request, self._clock())
-            self._on_load()
+        self._begun.add(request)
+        self._load.computed(request, self._clock())
+        self._on_load()
 
     def _break_stream(self, error: ServingError) -> None:
         if self._stream_broken_at is None:
@@ -365,7 +367,7 @@ class NodeConnection:
         if self.status and (known := self.status.peers.get(peer)):
             peers = {**self.status.peers, peer: replace(known, is_proven=False, state="handshaking")}
             self.status = replace(self.status, peers=peers)
-            self._on_load()
+            self._on_status()
             self.wake()
 
     def suspect(self, ref: NodeRef, error: ServingError) -> None:

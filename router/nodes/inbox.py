@@ -28,7 +28,7 @@ class Inbox:
     def put(self, event: Event) -> None:
         if len(self._events) < self._limit:
             self._events.append(event)
-            self._is_filled.set()
+            self.wake()
             self._turn(is_behind=len(self._events) > self._limit // 2)
         elif not self.has_overflowed:
             self.has_overflowed = True
@@ -37,13 +37,14 @@ class Inbox:
 
     def put_all(self, events: Sequence[Event]) -> None:
         """Put the events of one message; a reader that waits may take some of them on the spot, unless they are too many."""
-        if self._at_once and not self._is_filled.is_set() and len(events) <= self._limit:
+        if self._at_once and len(events) <= self._limit:
             events = self._at_once(events)
         for event in events:
             self.put(event)
 
     def wake(self) -> None:
         """Let the reader go on, be it without an event."""
+        self._at_once = None
         self._is_filled.set()
 
     def on_overflow(self, tell: Callable[[], None]) -> None:

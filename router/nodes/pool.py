@@ -6,6 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -107,6 +108,7 @@ class NodePool:
 
     def _connect(self, member: Member) -> None:
         log.info("a node is named", extra={"role": member.role, "address": member.address, "node_id": member.id})
+        take_up = partial(self._take_up, member)
         node = NodeConnection(
             self._new_client(member.address, self._router),
             member,
@@ -115,7 +117,8 @@ class NodePool:
             self.prefixes,
             clock=self._clock,
             on_change=lambda: self._take_up(member, is_news=True),
-            on_load=lambda: self._take_up(member),
+            on_status=take_up,
+            on_load=lambda: self.fleet.before_next_pick(member, take_up),
             on_met=lambda: self._introduce(member),
         )
         self._nodes[member] = node

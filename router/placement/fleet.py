@@ -6,7 +6,7 @@ all. A change of one node costs a push on a heap, a pick the nodes it looks at.
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -98,6 +98,7 @@ class Fleet:
         self._peers: dict[NodeRef, tuple[int, Places]] = {}
         """The places of each prefill node's peers, when so many nodes had come or gone."""
         self._kv_tokens = 0
+        self._before_pick: dict[Hashable, Callable[[], None]] = {}
         self.num_changes = 0
 
     @property
@@ -129,6 +130,10 @@ class Fleet:
             self._kv_tokens += _kv_tokens(view) - (_kv_tokens(known) if known else 0)
         ranking.put(view)
 
+    def before_next_pick(self, node: Hashable, take_up: Callable[[], None]) -> None:
+        """Have `take_up` put or remove `node` before it is next weighed: its load changes more often than that."""
+        self._before_pick[node] = take_up
+
     def remove(self, ref: NodeRef) -> None:
         """Place nothing more there."""
         for ranking in (self._prefill, self._decode):
@@ -148,6 +153,7 @@ class Fleet:
         session: frozenset[NodeRef] = frozenset(),
     ) -> Candidates:
         """Return what is to be weighed for a request with these prefix hits."""
+        self._catch_up()
         prefill, decode = self._prefill.views, self._decode.views
         found = Candidates(num_prefill=len(prefill), num_decode=len(decode), hits=hits, session=session)
         if len(prefill) * len(decode) <= FEW_PAIRS and len(decode) <= FEW_PAIRS:
@@ -157,6 +163,11 @@ class Fleet:
         pairs = self._few_pairs(hits, known, avoid) or self._few_pairs(hits, known, AVOID_NOTHING)
         alone = _notable(self._decode, _holders(hits, decode), known, avoid) if may_be_alone else []
         return replace(found, pairs=pairs or list(_all_pairs(prefill.values(), decode)), alone=alone)
+
+    def _catch_up(self) -> None:
+        waiting, self._before_pick = self._before_pick, {}
+        for take_up in waiting.values():
+            take_up()
 
     def _few_pairs(self, hits: Hits, known: frozenset[NodeRef], avoid: Avoid) -> list[Pair]:
         decode = self._decode.views

@@ -20,37 +20,33 @@ class TokenSink(Protocol):
 
 
 class Delivery:
-    """Tokens that are added together are put together. `first_out` is when the first had gone out."""
+    """`tokens` are all that have been accepted, and grow: those that come together are put together.
 
-    def __init__(self, sink: TokenSink, clock: Clock) -> None:
+    `first_out` is when the first had gone out.
+    """
+
+    def __init__(self, tokens: Sequence[int], sink: TokenSink, clock: Clock) -> None:
+        self._tokens = tokens
         self._sink = sink
         self._clock = clock
-        self._fresh: list[int] = []
+        self._num_put = 0
         self._is_out = True
         self.first_out: float | None = None
 
-    @property
-    def is_satisfied(self) -> bool:
-        """Whether no more tokens are wanted: what is added from then on goes nowhere."""
-        return self._sink.is_satisfied
-
-    def add(self, token: int) -> None:
-        self._fresh.append(token)
-
     def put_out(self) -> bool:
-        """Put what was added; returns whether all has gone out."""
-        fresh, self._fresh = self._fresh, []
+        """Put what has been accepted since, unless the sink wants no more; returns whether all has gone out."""
+        fresh = self._tokens[self._num_put :]
         if fresh and not self._sink.is_satisfied:
-            self._note_out(self._sink.put(fresh))
+            self._num_put += len(fresh)
+            self._is_out = self._sink.put(fresh)
+            if self._is_out and self.first_out is None:
+                self.first_out = self._clock()
         return self._is_out
 
     async def settle(self) -> None:
-        """Put what was added, and wait until all has gone out."""
+        """Put what has been accepted since, and wait until all has gone out."""
         if not self.put_out():
             await self._sink.settle()
-            self._note_out(True)
-
-    def _note_out(self, is_out: bool) -> None:
-        self._is_out = is_out
-        if is_out and self.first_out is None:
-            self.first_out = self._clock()
+            self._is_out = True
+            if self.first_out is None:
+                self.first_out = self._clock()

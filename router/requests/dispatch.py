@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from twostep.core.clock import Clock
@@ -126,7 +125,7 @@ class Dispatcher:
         now = asyncio.get_running_loop().time
         began = now()
         async with self._gate.admitted(request, remaining_s=deadline - began):
-            times.intake = replace(times.intake, queue_s=times.intake.queue_s + now() - began)
+            times.room_s = now() - began
             yield
 
     @asynccontextmanager

@@ -58,7 +58,7 @@ class Legs:
         if ending := self._ending.pop(placement.decode.ref, None):
             await ending
         node = self._admit(attempt, placement.decode.ref, placement.decode_work)
-        request = replace(self._request, output_tokens=output_tokens)
+        request = self._continued(output_tokens)
         self._expect_prefill(placement)
         self._start(attempt, placement.decode.ref, self._reserve(node, attempt, placement, request))
 
@@ -67,7 +67,7 @@ class Legs:
         source = ticket.leg.source
         if ending := self._ending.pop(source, None):
             await ending
-        request = replace(self._request, output_tokens=output_tokens)
+        request = self._continued(output_tokens)
         if self._expected_at and self._expected_at is not self._pool.find(source):
             self._expected_at.remove(self._request.id)
         self._expected_at = None
@@ -92,6 +92,9 @@ class Legs:
         self._nodes.discard(ref)
         if node := self._pool.find(ref):
             node.remove(self._request.id)
+
+    def _continued(self, output_tokens: tuple[int, ...]) -> Request:
+        return replace(self._request, output_tokens=output_tokens) if output_tokens else self._request
 
     def _admit(self, attempt: int, ref: NodeRef, work: Work) -> NodeConnection | None:
         node = self._pool.find(ref)

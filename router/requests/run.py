@@ -88,7 +88,8 @@ class Run:
         self._nodes = nodes
         self._metrics = metrics
         self._now = asyncio.get_running_loop().time
-        self._delivery = Delivery(sink, self._now)
+        self._sink = sink
+        self._delivery = Delivery(state.tokens, sink, self._now)
         self._finish: FinishReason | None = None
         self._fault: Exception | None = None
         """What the tokens that were taken at once have failed with."""
@@ -101,7 +102,7 @@ class Run:
         self._times.place_s = self._now() - placing
         try:
             await self._begin(placement)
-            while self._finish is None and not self._delivery.is_satisfied:
+            while self._finish is None and not self._sink.is_satisfied:
                 for event in await self._inbox.take(self._take_tokens):
                     await self._react(event)
                 if self._fault:
@@ -109,10 +110,10 @@ class Run:
                 await self._delivery.settle()
         finally:
             self._stop_hedging()
-        if self._delivery.is_satisfied:
+        if self._sink.is_satisfied:
             self._stop_decoding()
         await self._await_last_words()
-        return self._outcome(None if self._delivery.is_satisfied else self._finish)
+        return self._outcome(None if self._sink.is_satisfied else self._finish)
 
     def _take_tokens(self, events: Sequence[Event]) -> Sequence[Event]:
         """Take the tokens at the head of `events` while this run waits: most messages bring nothing else to a request.
@@ -121,20 +122,23 @@ class Run:
         """
         num_taken = 0
         try:
-            while num_taken < len(events) and self._state.take_next(events[num_taken]):
-                self._accept(self._state.tokens[-1])
-                num_taken += 1
+            num_taken = self._state.take_next(events)
+            if num_taken:
+                self._note_tokens()
             is_out = self._delivery.put_out()
         except Exception as fault:  # noqa: BLE001
             self._fault, is_out = fault, False
-        if not is_out or self._finish or self._delivery.is_satisfied:
+        if not is_out or self._finish or self._sink.is_satisfied:
             self._inbox.wake()
         return events[num_taken:]
 
-    def _accept(self, token: int) -> None:
-        self._note_token()
-        self._delivery.add(token)
+    def _note_tokens(self) -> None:
+        """The state has accepted tokens."""
         self._finish = self._state.finish_by_rule
+        self._times.last_token = self._now()
+        if self._times.first_token is None:
+            self._times.first_token = self._times.last_token
+            self._nodes.computed(self._request.id)
 
     async def _react(self, event: Event) -> None:
         decision = self._state.on(event)
@@ -144,8 +148,8 @@ class Run:
         match decision:
             case Wait(ignored=why):
                 self._note(event, why)
-            case Accept(token=token):
-                self._accept(token)
+            case Accept():
+                self._note_tokens()
             case StartPrefill(ticket=ticket):
                 self._times.reserved = self._now()
                 await self._legs.prefill(self._state.attempt, self._state.placement, ticket, tuple(self._state.tokens))
@@ -158,7 +162,7 @@ class Run:
                 await self._retry_or_raise(decision)
 
     async def _retry_or_raise(self, decision: Retry | Fail) -> None:
-        if self._delivery.is_satisfied:
+        if self._sink.is_satisfied:
             return
         if isinstance(decision, Fail):
             raise decision.error
@@ -284,12 +288,6 @@ class Run:
             self._times.reserved = self._now()
         if ignored:
             self._metrics.ignored.labels(ignored).inc()
-
-    def _note_token(self) -> None:
-        self._times.last_token = self._now()
-        if self._times.first_token is None:
-            self._times.first_token = self._times.last_token
-            self._nodes.computed(self._request.id)
 
     def _avoid(self) -> Avoid:
         return Avoid(dict(self._state.avoid), frozenset(self._state.doubtful))

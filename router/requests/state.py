@@ -6,6 +6,7 @@ new attempt, which starts from the accepted tokens; any other ends the request.
 
 import enum
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twostep.core.bill import DecodeBill, PrefillBill
@@ -131,14 +132,17 @@ class RequestState:
         self._spare = (self._last_attempt, placement)
         return self._last_attempt
 
-    def take_next(self, event: Event) -> bool:
-        """Accept `event` if it is the token that is waited for; returns whether it was. Most tokens ask nothing more."""
-        if not isinstance(event, TokenArrived) or event.index != len(self.tokens) or event.attempt != self.attempt:
-            return False
-        if self._spare or self.finish_by_rule:
-            return False
-        self._append(event.token)
-        return True
+    def take_next(self, events: Sequence[Event]) -> int:
+        """Accept the tokens at the head of `events` that are waited for; returns how many. Most messages ask nothing more."""
+        num_taken = 0
+        for event in events:
+            if not isinstance(event, TokenArrived) or event.index != len(self.tokens) or event.attempt != self.attempt:
+                break
+            if self._spare or self.finish_by_rule:
+                break
+            self._append(event.token)
+            num_taken += 1
+        return num_taken
 
     def on(self, event: Event) -> Decision:
         """Return what follows from `event`."""

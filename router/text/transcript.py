@@ -4,18 +4,13 @@ The token that ends an answer by rule (an EOS or stop id) counts as a completion
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from twostep.core.request import StopRules
 from twostep.router.text.detokenize import Detokenizer
 from twostep.router.text.stop_strings import StopStrings
 
-
-class Piece(NamedTuple):
-    """A token that counts, and the text that it lets be shown: empty while more has to be seen."""
-
-    token: int
-    text: str
+Piece = tuple[int, str]
+"""A token that counts, and the text that it lets be shown: empty while more has to be seen."""
 
 
 class Transcript:
@@ -23,7 +18,7 @@ class Transcript:
 
     def __init__(self, detokenizer: Detokenizer, rules: StopRules, stops: Sequence[str] = ()) -> None:
         self._detokenizer = detokenizer
-        self._rules = rules
+        self._silent = rules.ending
         self._stops = StopStrings(stops) if stops else None
         self.num_tokens = 0
         self.is_stopped = False
@@ -35,26 +30,19 @@ class Transcript:
         for token in tokens:
             if self.is_stopped:
                 break
-            pieces.append(Piece(token, self.add(token)))
+            text = "" if token in self._silent else self._detokenizer.feed(token)
+            pieces.append((token, self._shown(text, self._stops) if self._stops else text))
+        self.num_tokens += len(pieces)
         return pieces
-
-    def add(self, token: int) -> str:
-        """Return the text that `token` lets be shown; empty after a stop string."""
-        if self.is_stopped:
-            return ""
-        self.num_tokens += 1
-        return "" if self._rules.stops_at(token) else self._shown(self._detokenizer.feed(token))
 
     def flush(self) -> str:
         """Return the text held back so far: there are no more tokens."""
         if self.is_stopped:
             return ""
-        shown = self._shown(self._detokenizer.flush())
-        return shown + self._stops.flush() if self._stops else shown
+        rest = self._detokenizer.flush()
+        return self._shown(rest, self._stops) + self._stops.flush() if self._stops else rest
 
-    def _shown(self, text: str) -> str:
-        if self._stops is None:
-            return text
-        shown = self._stops.feed(text)
-        self.is_stopped = self._stops.matched is not None
+    def _shown(self, text: str, stops: StopStrings) -> str:
+        shown = stops.feed(text)
+        self.is_stopped = stops.matched is not None
         return shown

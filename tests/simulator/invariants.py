@@ -305,8 +305,8 @@ def watched_acceptance(world: World) -> Iterator[None]:
         """Of an attempt and the one that hedges it, the first to be heard is the current one from then on."""
         return {state.attempt, *(state._spare[:1] if state._spare else ())}
 
-    def look_at(state: RequestState, accepted: Any, attempts: set[int]) -> None:
-        right = isinstance(accepted, TokenArrived) and accepted.attempt in attempts and accepted.index == len(state.tokens) - 1
+    def look_at(state: RequestState, accepted: Any, index: int, attempts: set[int]) -> None:
+        right = isinstance(accepted, TokenArrived) and accepted.attempt in attempts and accepted.index == index
         if not right or accepted.attempt != state.attempt:
             world.violate("only the current attempt is heard", f"{accepted} is accepted in attempt {state.attempt}")
 
@@ -314,15 +314,15 @@ def watched_acceptance(world: World) -> Iterator[None]:
         attempts = current(self)
         decision = on(self, event)
         if isinstance(decision, Accept):
-            look_at(self, event, attempts)
+            look_at(self, event, len(self.tokens) - 1, attempts)
         return decision
 
-    def watched_next(self: RequestState, event: Any) -> bool:
-        attempts = current(self)
-        is_taken = take_next(self, event)
-        if is_taken:
-            look_at(self, event, attempts)
-        return is_taken
+    def watched_next(self: RequestState, events: Any) -> int:
+        attempts, num_known = current(self), len(self.tokens)
+        num_taken = take_next(self, events)
+        for index, event in enumerate(events[:num_taken], num_known):
+            look_at(self, event, index, attempts)
+        return num_taken
 
     RequestState.on, RequestState.take_next = watched, watched_next  # type: ignore[method-assign]
     try:

@@ -130,4 +130,4 @@ class _Deltas:
     async def settle(self) -> None:
         if self._pieces:
             pieces, self._pieces = self._pieces, []
-            await self._write(delta_to_pb("".join(piece.text for piece in pieces), pieces))
+            await self._write(delta_to_pb("".join(text for _, text in pieces), pieces))

@@ -38,7 +38,7 @@ def chat_from_pb(wire: pb.Chat) -> ChatRequest:
 
 
 def delta_to_pb(text: str, pieces: Sequence[Piece] = ()) -> pb.GenerateReply:
-    return pb.GenerateReply(delta=pb.Delta(text=text, token_ids=[piece.token for piece in pieces]))
+    return pb.GenerateReply(delta=pb.Delta(text=text, token_ids=[token for token, _ in pieces]))
 
 
 def finished_to_pb(answer: Answer, *, with_bill: bool) -> pb.GenerateReply:

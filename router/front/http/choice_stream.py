@@ -14,14 +14,15 @@ class ChoiceStream:
         self._index = index
         self._echo = echo
         self._writer = writer
+        self._texts = writer.texts(index)
         self._stream = stream
         self._has_opened = False
 
     def put(self, pieces: Sequence[Piece]) -> bool:
-        events = self._opening()
-        for piece in pieces:
-            if piece.text:
-                events += self._writer.text(self._index, piece.text)
+        events = b"" if self._has_opened else self._opening()
+        for _, text in pieces:
+            if text:
+                events += self._texts.filled(text)
         return self._stream.put(events) if events else True
 
     async def settle(self) -> None:
@@ -29,12 +30,11 @@ class ChoiceStream:
 
     async def finish(self, choice: Choice, rest: str) -> None:
         """Write `rest`, the text held back so far, and the reason why the choice ends."""
-        text = self._writer.text(self._index, rest) if rest else b""
-        self._stream.put(self._opening() + text + self._writer.finish(choice))
+        text = self._texts.filled(rest) if rest else b""
+        opening = b"" if self._has_opened else self._opening()
+        self._stream.put(opening + text + self._writer.finish(choice))
         await self._stream.settle()
 
     def _opening(self) -> bytes:
-        if self._has_opened:
-            return b""
         self._has_opened = True
         return self._writer.opening(self._index, self._echo)

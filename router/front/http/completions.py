@@ -2,12 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,7 +20,7 @@ from twostep.router.front.generation import Answer, Ask, Generator, run_together
 from twostep.router.front.http.body import BodyReader
 from twostep.router.front.http.choice_stream import ChoiceStream
 from twostep.router.front.http.dialect import Dialect
-from twostep.router.front.http.edge import IDS, PIPE, unless_gone
+from twostep.router.front.http.edge import IDS, PIPE, headers_of, unless_gone
 from twostep.router.front.http.event_stream import EventStream
 from twostep.router.front.model import ServedModel
 from twostep.router.front.openai.accept import require_model
@@ -85,22 +84,24 @@ class Completions(Generic[F]):
             await self._answer(scope, receive, send, record)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
-        arrived, traceparent = asyncio.get_running_loop().time(), Headers(scope=scope).get(TRACE_KEY, "")
-        intake = Intake(arrived, client_id=scope[IDS].public, traceparent=traceparent)
+        arrived, given = asyncio.get_running_loop().time(), headers_of(scope)
+        intake = Intake(arrived, client_id=scope[IDS].public, traceparent=given.get(TRACE_KEY, ""))
         with ExitStack() as admitted:
-            job = await self._accept(scope, receive, intake, admitted)
+            job = await self._accept(scope, receive, intake, given, admitted)
             reply = (
                 self._stream(job, scope, send, record) if job.is_streamed else self._whole(job, scope, receive, send, record)
             )
             await unless_gone(receive, reply)
 
-    async def _accept(self, scope: Scope, receive: Receive, intake: Intake, admitted: ExitStack) -> Job:
+    async def _accept(
+        self, scope: Scope, receive: Receive, intake: Intake, given: Mapping[str, str], admitted: ExitStack
+    ) -> Job:
         """Return what is to be answered, having `admitted` hold places for it. Nothing of the body outlives this."""
         async with self._bodies.read(scope, receive) as body:
             asked = self._dialect.parse(body)
             require_model(asked.model, self._model.names)
             admitted.enter_context(self._admission.admit(self._dialect.num_choices(asked)))
-            return await self._job(asked, scope[IDS].internal, intake, read_wishes(Headers(scope=scope).get))
+            return await self._job(asked, scope[IDS].internal, intake, read_wishes(given.get))
 
     async def _job(self, asked: F, request: RequestId, intake: Intake, wishes: Wishes) -> Job:
         clock = asyncio.get_running_loop().time
@@ -158,7 +159,7 @@ class _Text:
         self._texts = [beginning]
 
     def put(self, pieces: Sequence[Piece]) -> bool:
-        self._texts.extend([piece.text for piece in pieces])
+        self._texts.extend([text for _, text in pieces])
         return True
 
     async def settle(self) -> None:

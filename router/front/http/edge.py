@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -43,19 +43,25 @@ class RequestIdMiddleware:
         await self._app(scope, receive, send_with_id)
 
 
+def headers_of(scope: Scope) -> Mapping[str, str]:
+    """Return a request's headers by name; of several with one name the first."""
+    return {key.decode("latin-1"): value.decode("latin-1") for key, value in reversed(scope["headers"])}
+
+
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return what `work` returns; cancel it and raise ClientGone as soon as the client leaves."""
-    worker = asyncio.create_task(work)
-    watcher = asyncio.create_task(_wait_until_gone(receive))
+    stay = asyncio.timeout(None)
     try:
-        await asyncio.wait({worker, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if worker.done():
-            return worker.result()
-        raise ClientGone("it left before the end")
-    finally:
-        watcher.cancel()
-        worker.cancel()
-        await asyncio.gather(worker, watcher, return_exceptions=True)
+        async with stay:
+            watcher = asyncio.create_task(_end_when_gone(receive, stay))
+            try:
+                return await work
+            finally:
+                watcher.cancel()
+    except TimeoutError as cause:
+        if stay.expired():
+            raise ClientGone("it left before the end") from cause
+        raise
 
 
 def error_response(error: ServingError) -> Response:
@@ -85,6 +91,7 @@ def on_fault(_: Request, __: Exception) -> Response:
     return error_response(ServingError("the router has failed on this request"))
 
 
-async def _wait_until_gone(receive: Receive) -> None:
+async def _end_when_gone(receive: Receive, stay: asyncio.Timeout) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    stay.reschedule(asyncio.get_running_loop().time())

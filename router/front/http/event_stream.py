@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Protocol
 
 from starlette.types import Send
@@ -31,8 +32,7 @@ class EventStream:
         self._turn = asyncio.Lock()
         self._waiting: list[bytes] = []
         self._num_sending = 0
-        self._now = asyncio.get_running_loop().time
-        self._last_written = self._now()
+        self._last_written = monotonic()
         self.has_started = False
 
     def put(self, events: bytes) -> bool:
@@ -43,7 +43,7 @@ class EventStream:
         # Nothing may overtake what waits, or is being sent.
         is_free = self.has_started and not self._waiting and not self._num_sending
         if is_free and self._pipe and self._pipe.write(events):
-            self._last_written = self._now()
+            self._last_written = monotonic()
             return True
         self._waiting.append(events)
         return False
@@ -60,17 +60,23 @@ class EventStream:
     @asynccontextmanager
     async def kept_alive(self, *, after_s: float) -> AsyncIterator[None]:
         """Write a comment whenever nothing has been written for `after_s` seconds, until the block ends."""
-        keeper = asyncio.create_task(self._keep_alive(after_s))
+        keepers: list[asyncio.Task[None]] = []
+        # Most streams are over, or never silent for so long, before they need a task.
+        timer = asyncio.get_running_loop().call_later(
+            after_s, lambda: keepers.append(asyncio.create_task(self._keep_alive(after_s)))
+        )
         try:
             yield
         finally:
-            keeper.cancel()
-            await asyncio.wait({keeper})
+            timer.cancel()
+            for keeper in keepers:
+                keeper.cancel()
+                await asyncio.wait({keeper})
 
     async def _keep_alive(self, after_s: float) -> None:
         while True:
-            await asyncio.sleep(self._last_written + after_s - self._now())
-            if self._now() >= self._last_written + after_s:
+            await asyncio.sleep(self._last_written + after_s - monotonic())
+            if monotonic() >= self._last_written + after_s:
                 self.put(COMMENT)
                 await self.settle()
 
@@ -89,4 +95,4 @@ class EventStream:
             self.has_started = True
             await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
         await self._send({"type": "http.response.body", "body": events, "more_body": more_body})
-        self._last_written = self._now()
+        self._last_written = monotonic()

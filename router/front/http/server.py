@@ -79,6 +79,7 @@ def new_http_server(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=math.ceil(config.client_idle_s),
             timeout_graceful_shutdown=math.ceil(config.drain_s) + LAST_WORDS_S,
             ssl_certfile=config.front_tls.certificate if config.front_tls else None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from twostep.core.ids import RequestId
-from twostep.router.front.openai.event import TEXT_MARK, Json, around_text, event, quoted
+from twostep.router.front.openai.event import TEXT_MARK, Json, TextEvent, event
 from twostep.router.front.openai.reply import Choice
 from twostep.router.front.openai.usage import Usage
 
@@ -15,13 +15,13 @@ class ChatReplyWriter:
 
     def __init__(self, request_id: RequestId, model: str, created: int) -> None:
         self._common = {"id": f"chatcmpl-{request_id.removeprefix('req-')}", "created": created, "model": model}
-        self._head, self._tail = around_text(self._chunk(0, {"content": TEXT_MARK}))
+        self._text = TextEvent(self._chunk(0, {"content": TEXT_MARK}))
 
     def opening(self, index: int, _echo: str) -> bytes:
         return event(self._chunk(index, {"role": "assistant", "content": ""}))
 
-    def text(self, _index: int, text: str) -> bytes:
-        return self._head + quoted(text) + self._tail
+    def texts(self, _index: int) -> TextEvent:
+        return self._text
 
     def finish(self, choice: Choice) -> bytes:
         return event({**self._chunk(choice.index, {}, choice.finish), **choice.billed()})

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from twostep.core.ids import RequestId
-from twostep.router.front.openai.event import TEXT_MARK, Json, around_text, event, quoted
+from twostep.router.front.openai.event import TEXT_MARK, Json, TextEvent, event
 from twostep.router.front.openai.reply import Choice
 from twostep.router.front.openai.usage import Usage
 
@@ -18,14 +18,13 @@ class CompletionReplyWriter:
             "created": created,
             "model": model,
         }
-        self._around = [around_text(self._reply([self._choice(index, TEXT_MARK, None)])) for index in range(num_choices)]
+        self._texts = [TextEvent(self._reply([self._choice(index, TEXT_MARK, None)])) for index in range(num_choices)]
 
     def opening(self, index: int, echo: str) -> bytes:
-        return self.text(index, echo) if echo else b""
+        return self._texts[index].filled(echo) if echo else b""
 
-    def text(self, index: int, text: str) -> bytes:
-        head, tail = self._around[index]
-        return head + quoted(text) + tail
+    def texts(self, index: int) -> TextEvent:
+        return self._texts[index]
 
     def finish(self, choice: Choice) -> bytes:
         return event(self._reply([{**self._choice(choice.index, "", choice.finish), **choice.billed()}]))

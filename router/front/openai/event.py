@@ -24,16 +24,16 @@ def compact(value: Any) -> bytes:
     return _ENCODER.encode(value).encode()
 
 
-def quoted(text: str) -> bytes:
-    """Return what `compact` does of a text."""
-    return encode_basestring(text).encode()
+class TextEvent:
+    """The event `marked`, written once and filled with a text where TEXT_MARK stands: only that is encoded for each token."""
 
+    def __init__(self, marked: Json) -> None:
+        # The text comes last among the values that a client can choose, so its mark is found from the right.
+        head, _, tail = event(marked).rpartition(compact(TEXT_MARK))
+        self._head, self._tail = head.decode(), tail.decode()
 
-def around_text(marked: Json) -> tuple[bytes, bytes]:
-    """Return the event `marked` cut where TEXT_MARK stands, so that for each token only its text is encoded anew."""
-    # The text comes last among the values that a client can choose, so its mark is found from the right.
-    head, _, tail = event(marked).rpartition(compact(TEXT_MARK))
-    return head, tail
+    def filled(self, text: str) -> bytes:
+        return f"{self._head}{encode_basestring(text)}{self._tail}".encode()
 
 
 def error_body(error: ServingError) -> Json:

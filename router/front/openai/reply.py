@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twostep.router.bill import Bill
-from twostep.router.front.openai.event import Json
+from twostep.router.front.openai.event import Json, TextEvent
 from twostep.router.front.openai.usage import Usage
 
 
@@ -28,7 +28,8 @@ class ReplyWriter(Protocol):
     def opening(self, index: int, echo: str) -> bytes:
         """Return what comes before a choice's first text: empty when nothing does. `echo` is prompt text to repeat."""
 
-    def text(self, index: int, text: str) -> bytes: ...
+    def texts(self, index: int) -> TextEvent:
+        """Return the event that a choice's texts are filled into."""
 
     def finish(self, choice: Choice) -> bytes:
         """Return the choice's last event; its text has been written."""

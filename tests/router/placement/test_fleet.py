@@ -47,6 +47,16 @@ def test_of_a_large_cluster_few_pairs_are_weighed_and_the_choice_is_as_good_as_t
         assert few.cost.total <= best.cost.total * 1.05
 
 
+def test_what_waits_for_the_next_pick_is_taken_up_once_then() -> None:
+    fleet = fleet_of([node("p1", 0, ("d1",)), node("d1")])
+    taken: list[int] = []
+    for load in (1, 2):
+        fleet.before_next_pick("p1", lambda load=load: (taken.append(load), fleet.put(node("p1", load, ("d1",)))))  # type: ignore[misc]
+    assert [p.free_at for p, _ in fleet.candidates(may_be_alone=False).pairs] == [node("p1", 2, ("d1",)).free_at]
+    fleet.candidates(may_be_alone=False)
+    assert taken == [2]
+
+
 def test_what_has_changed_counts_at_once() -> None:
     nodes = large(random.Random(1))
     fleet = fleet_of(nodes)

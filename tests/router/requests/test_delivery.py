@@ -25,13 +25,12 @@ class Client:
         await self.may_settle.wait()
 
 
-async def test_tokens_added_together_are_put_together() -> None:
+async def test_tokens_accepted_together_are_put_together() -> None:
     client = Client()
-    delivery = Delivery(client, iter([5.0, 6.0]).__next__)
-    delivery.add(1)
-    delivery.add(2)
+    tokens = [1, 2]
+    delivery = Delivery(tokens, client, iter([5.0, 6.0]).__next__)
     assert delivery.put_out()
-    delivery.add(3)
+    tokens.append(3)
     await delivery.settle()
     assert delivery.put_out()
     assert (client.put_out, delivery.first_out) == ([[1, 2], [3]], 5.0)
@@ -39,19 +38,17 @@ async def test_tokens_added_together_are_put_together() -> None:
 
 async def test_what_comes_after_the_last_token_wanted_goes_nowhere() -> None:
     client = Client(wanted=1)
-    delivery = Delivery(client, lambda: 0.0)
-    delivery.add(1)
+    tokens = [1]
+    delivery = Delivery(tokens, client, lambda: 0.0)
     delivery.put_out()
-    assert delivery.is_satisfied
-    delivery.add(2)
+    tokens.append(2)
     await delivery.settle()
     assert client.put_out == [[1]]
 
 
 async def test_a_client_that_takes_nothing_is_waited_for() -> None:
     client = Client(is_slow=True)
-    delivery = Delivery(client, lambda: 5.0)
-    delivery.add(1)
+    delivery = Delivery([1], client, lambda: 5.0)
     assert not delivery.put_out()
     waiting = asyncio.create_task(delivery.settle())
     await asyncio.sleep(0)

@@ -89,13 +89,13 @@ def test_the_next_token_of_the_current_attempt_is_accepted() -> None:
 def test_only_the_token_that_is_waited_for_is_taken_without_a_decision() -> None:
     begun = decoding(1)
     for other in (token(0), token(2), token(1, attempt=2), ended()):
-        assert not begun.take_next(other)
-    assert begun.take_next(token(1, 6))
-    assert begun.tokens == [7, 6]
-    assert begun.take_next(token(2, 0))
+        assert begun.take_next([other]) == 0
+    assert begun.take_next([token(1, 6), token(2, 5), token(4)]) == 2
+    assert begun.tokens == [7, 6, 5]
+    assert begun.take_next([token(3, 0), token(4)]) == 1
     assert begun.finish_by_rule is FinishReason.STOP
-    assert not begun.take_next(token(3))
-    assert not hedged().take_next(token(0))
+    assert begun.take_next([token(4)]) == 0
+    assert hedged().take_next([token(0)]) == 0
 
 
 def test_a_token_that_was_there_before_is_ignored() -> None:

@@ -10,7 +10,7 @@ def transcript(*stops: str, rules: StopRules | None = None) -> Transcript:
 
 
 def add(target: Transcript, text: bytes) -> str:
-    return "".join(target.add(token) for token in text)
+    return "".join(shown for _, shown in target.pieces(text))
 
 
 def test_tokens_after_a_stop_string_are_neither_shown_nor_billed() -> None:

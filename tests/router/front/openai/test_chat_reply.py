@@ -39,7 +39,7 @@ def choice(delta: dict[str, str], reason: str | None = None) -> list[dict[str, A
 
 @pytest.mark.parametrize("text", ["hi", 'a"b\\c\n\r\u2028', "\0", "é😀", "data: [DONE]\n\n"])
 def test_a_text_event_holds_any_text(text: str) -> None:
-    assert parsed(WRITER.text(0, text)) == {**COMMON, "choices": choice({"content": text})}
+    assert parsed(WRITER.texts(0).filled(text)) == {**COMMON, "choices": choice({"content": text})}
 
 
 def test_the_events_around_the_text() -> None:
