@@ -26,6 +26,8 @@ from twostep.proto.wire import (
     step_pace_to_pb,
 )
 
+VERSION = version("twostep")
+
 STAGES = {
     PeerStage.UNKNOWN: pb.PeerState.UNKNOWN,
     PeerStage.HANDSHAKING: pb.PeerState.HANDSHAKING,
@@ -63,7 +65,7 @@ class NodeService(node_pb2_grpc.NodeServicer, Generic[C]):
             role=self._address.role,
             handoff_address=self._address.grpc,
             not_ready_reason=self._node.reason,
-            version=version("twostep"),
+            version=VERSION,
         )
         if self._node.value is not None:
             _describe_loaded(self._node.value.control, reply)

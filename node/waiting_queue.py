@@ -114,6 +114,9 @@ class WaitingQueue(Generic[T]):
                 return
 
     def _in_order(self) -> list[_Waiter[T]]:
+        if not self._waiting:
+            # Asked at every turn, and an order is made of the engine's state.
+            return []
         first = [waiter for waiter in self._waiting if waiter.is_first]
         others = [waiter for waiter in self._waiting if not waiter.is_first]
         return first + [others[place] for place in self._order([waiter.item for waiter in others])]

@@ -64,14 +64,14 @@ async def test_a_prefill_node_ends_well_under_load(tmp_path: Path) -> None:
         await here.at_baseline()
 
 
-@pytest.mark.parametrize("role", ["prefill", "decode"])
-async def test_a_node_that_is_idle_and_out_of_service_gets_no_request_any_more(role: str, tmp_path: Path) -> None:
+async def test_nodes_that_are_idle_and_out_of_service_get_no_request_any_more(tmp_path: Path) -> None:
     """Routers hear of it with their next heartbeat, which may be half a second away."""
     async with town(Plan(tmp_path, each=NO_RETRIES)) as here:
-        victim = getattr(here, role)[0]
-        assert (await cordon(victim.addresses["grpc"], "new memory")).is_idle
-        await here.answers_rightly(questions(role, max_tokens=20, num_streams=8))
-        assert await counted(victim, "twostep_handoffs_total") == 0
+        victims = here.prefill[0], here.decode[0]
+        for victim in victims:
+            assert (await cordon(victim.addresses["grpc"], "new memory")).is_idle
+        await here.answers_rightly(questions("idle", max_tokens=20, num_streams=8))
+        assert [await counted(victim, "twostep_handoffs_total") for victim in victims] == [0, 0]
 
 
 async def test_a_router_finishes_what_it_has_and_ends_the_rest_with_an_error(tmp_path: Path) -> None:

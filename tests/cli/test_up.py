@@ -98,28 +98,23 @@ def test_all_nodes_can_live_in_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", ["prefill_node", "decode_node", "router"])
-def test_a_child_that_is_killed_takes_the_command_down_with_its_name(victim: str, tmp_path: Path) -> None:
+def test_a_child_that_is_killed_takes_the_command_down_and_is_named_before_the_others_have_stopped(
+    victim: str, tmp_path: Path
+) -> None:
+    name = {"prefill_node": "prefill-0", "decode_node": "decode-0", "router": "router"}[victim]
     with up(tmp_path, *FAKE) as cluster:
         children = cluster.children()
+        frozen = children["prefill_node" if victim == "decode_node" else "decode_node"]
+        os.kill(frozen, signal.SIGSTOP)
         os.kill(children[victim], signal.SIGKILL)
+        assert cluster.process.stderr
+        told = cluster.process.stderr.readline()
+        os.kill(frozen, signal.SIGCONT)
         code, complaint = cluster.ended()
-    name = {"prefill_node": "prefill-0", "decode_node": "decode-0", "router": "router"}[victim]
+    assert told.startswith(f"twostep: {name} was killed by SIGKILL; its log, {tmp_path}/")
     assert code == 1
-    assert complaint.startswith(f"twostep: {name} was killed by SIGKILL; its log, {tmp_path}/")
     assert "Traceback" not in complaint
     assert gone(list(children.values()))
-
-
-def test_a_death_is_told_before_the_others_have_stopped(tmp_path: Path) -> None:
-    with up(tmp_path, *FAKE) as cluster:
-        children = cluster.children()
-        os.kill(children["decode_node"], signal.SIGSTOP)
-        os.kill(children["router"], signal.SIGKILL)
-        assert cluster.process.stderr
-        assert cluster.process.stderr.readline().startswith("twostep: router was killed by SIGKILL; its log, ")
-        os.kill(children["decode_node"], signal.SIGCONT)
-        code, _ = cluster.ended()
-    assert code == 1
 
 
 def test_a_command_that_is_killed_takes_its_children_along(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Kernels are compiled once, chosen by what the processor has, and never replaced by torch in silence."""
 
 import logging
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from twostep.core.errors import ConfigError
 from twostep.engine import cpu_forward
 from twostep.engine.config import EngineConfig
 from twostep.engine.kernels.cpu.choice import Kernels, NoKernels, choose_kernels
-from twostep.engine.kernels.cpu.compiler import compiled_kernels
+from twostep.engine.kernels.cpu.compiler import SOURCES, compiled_kernels
 from twostep.engine.kernels.cpu.instruction_set import (
     AMX,
     AVX2,
@@ -114,6 +115,15 @@ def test_kernels_are_compiled_once_for_each_type_and_compiler(compiler: Path, tm
     other_compiler = compiled_kernels(AVX2, "float32", cache)
     assert len({first, other_type, other_compiler}) == len(calls(tmp_path)) == 3
     assert sorted(cache.iterdir()) == sorted([first, other_type, other_compiler])
+
+
+def test_another_checkout_finds_what_one_has_compiled(compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compiled_kernels(AVX2, "bfloat16", tmp_path / "cache")
+    elsewhere = shutil.copytree(SOURCES, tmp_path / "elsewhere")
+    monkeypatch.setattr("twostep.engine.kernels.cpu.compiler.SOURCES", elsewhere)
+    assert compiled_kernels(AVX2, "bfloat16", tmp_path / "cache", elsewhere / "abi.cpp") == first
+    (elsewhere / "abi.cpp").write_text("// another\n")
+    assert compiled_kernels(AVX2, "bfloat16", tmp_path / "cache", elsewhere / "abi.cpp") != first
 
 
 @pytest.mark.parametrize(

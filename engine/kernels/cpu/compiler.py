@@ -34,11 +34,11 @@ def compiled_kernels(instructions: InstructionSet, dtype: str, cache: Path, sour
     Several processes may do this at once: what is renamed into place is whole, and the same from each of them.
     """
     compiler, version = _compiler()
-    command = (compiler, *FLAGS, *instructions.compiler_flags, f"-I{SOURCES}", f"-DTWOSTEP_TYPE={TYPES[dtype]}", str(source))
+    command = (compiler, *FLAGS, *instructions.compiler_flags, f"-DTWOSTEP_TYPE={TYPES[dtype]}")
     library = cache / f"{instructions.name}-{dtype}-{_name_of(command, version, source)}.so"
     if not library.is_file():
         library = _writable(cache) / library.name
-        _compile(command, library)
+        _compile((*command, f"-I{SOURCES}", str(source)), library)
     return library
 
 
@@ -64,6 +64,7 @@ def _compiler() -> tuple[str, str]:
 
 
 def _name_of(command: tuple[str, ...], version: str, source: Path) -> str:
+    """Name what comes of the command and the source, wherever that lies: another checkout need not compile it again."""
     digest = hashlib.sha256(repr((command, version)).encode())
     for file in (source, *sorted(SOURCES.glob("*.h"))):
         digest.update(file.read_bytes())
