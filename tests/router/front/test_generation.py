@@ -1,6 +1,7 @@
 """Several answers of one reply run together: all of them, or none."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_usage_is_summed_over_the_choices() -> None:
 
 
 async def test_a_batch_takes_all_its_places_or_none() -> None:
-    admission = Admission(3, Metrics())
+    admission = Admission(3, Metrics(), time.monotonic)
     with admission.admit(2):
         with pytest.raises(QueueFull, match="at most 3 requests are served at once, found 2 and 2 more"), admission.admit(2):
             pass
