@@ -25,7 +25,7 @@ class SchedulingConfig:
     """Prompts with less slack than this before their deadlines come first, the one with the least slack before the others."""
     aging_s: Seconds = 10.0
     """A request gains one level of priority each time it has waited this long, counted from its arrival at the router. One that
-    still waits for memory is then as urgent as any."""
+    so comes before the usual priority, 0, is as urgent as any, unless it cannot be answered by its deadline."""
     hopeless: Literal["serve_last", "refuse"] = "serve_last"
     """What to do with a request whose prompt can no longer be computed by its deadline."""
     turn_tokens: Count = 512

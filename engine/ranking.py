@@ -40,8 +40,7 @@ def claim_of(request: Request, born_at: float, deadline: float, *, arrival: int,
 
 @dataclass(frozen=True, slots=True)
 class RankPolicy:
-    """Slack beyond `urgent_s` is no hurry. A request gains one level of priority for every `aging_s` of its age; where it waits
-    for memory it is as urgent as anybody after the first."""
+    """Slack beyond `urgent_s` is no hurry. A request gains one level of priority for every `aging_s` of its age."""
 
     urgent_s: float
     aging_s: float
@@ -56,13 +55,22 @@ class Ranking:
     policy: RankPolicy
 
     def rank(self, claim: Claim, num_tokens: int) -> Rank:
-        """Return where a request stands of which `num_tokens` are to be computed; who comes too late comes last."""
+        """Return where a request stands of which `num_tokens` are to be computed; who comes too late comes last.
+
+        Who has waited until it precedes new ones of the usual priority, 0, is as urgent as anybody while its deadline can be
+        met: else those with wishes could pass one that has none, or has missed its own, for ever.
+        """
         slack_s = min(claim.wanted_by, claim.deadline) - self.now - num_tokens * self.prefill_token_s
+        if self._has_waited_long(claim) and not self.is_hopeless(claim, num_tokens):
+            slack_s = 0.0
         urgency = int(min(max(slack_s, 0.0), self.policy.urgent_s) / SLACK_STEP_S)
         return slack_s < 0, urgency, self.aged_priority(claim), claim.arrival
 
     def aged_priority(self, claim: Claim) -> int:
         return claim.priority - int(max(0.0, self.now - claim.born_at) / self.policy.aging_s)
+
+    def _has_waited_long(self, claim: Claim) -> bool:
+        return self.now - claim.born_at >= self.policy.aging_s and self.aged_priority(claim) < 0
 
     def is_hopeless(self, claim: Claim, num_tokens: int) -> bool:
         """Return whether they cannot be computed by the request's deadline, though everything were for it from now on."""
@@ -71,8 +79,7 @@ class Ranking:
     def in_turns(self, waiting: Iterable[tuple[Request, Timing]], had: Mapping[str, int]) -> list[int]:
         """Return the places of requests that wait, in order of arrival, in the order in which they are to be served.
 
-        A tenant's best comes before the second of anybody who has `had` as many turns. Who has waited for `aging_s` is as
-        urgent as anybody: else new ones with wishes could pass it for ever.
+        A tenant's best comes before the second of anybody who has `had` as many turns.
         """
         ranked = sorted((self._rank_waiting(*one, arrival), one[0].level.tenant) for arrival, one in enumerate(waiting))
         turns = Counter(had)
@@ -85,7 +92,4 @@ class Ranking:
     def _rank_waiting(self, request: Request, timing: Timing, arrival: int) -> Rank:
         born_at, deadline = self.now - timing.age_s, self.now + timing.remaining_s
         claim = claim_of(request, born_at, deadline, arrival=arrival, has_drawn=bool(request.output_tokens))
-        is_late, urgency, priority, arrival = self.rank(claim, len(request.tokens))
-        if timing.age_s >= self.policy.aging_s and not self.is_hopeless(claim, len(request.tokens)):
-            is_late, urgency = False, 0
-        return is_late, urgency, priority, arrival
+        return self.rank(claim, len(request.tokens))

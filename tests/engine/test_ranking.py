@@ -106,6 +106,13 @@ def test_who_waits_without_a_wish_or_has_missed_it_is_passed_by_wishes_for_a_bou
     assert passed == list(range(1, 10))
 
 
+def test_a_low_class_that_waits_is_not_as_urgent_as_wishes_before_it_precedes_new_ones_of_the_usual_class() -> None:
+    ranking = Ranking(100.0, 0.001, POLICY)
+    low = [aged(age_s, priority=2) for age_s in (11.0, 29.0, 31.0)]
+    assert [ranking.in_turns([one, aged(0.1)], {}) for one in low] == [[1, 0], [0, 1], [0, 1]]
+    assert [ranking.in_turns([one, aged(0.1, ttft_s=0.5)], {}) for one in low] == [[1, 0], [1, 0], [0, 1]]
+
+
 def test_the_oldest_of_those_who_have_waited_long_comes_first_by_its_grown_priority() -> None:
     ranking = Ranking(100.0, 0.001, POLICY)
     assert ranking.in_turns([aged(11.0), aged(25.0, priority=1), aged(31.0, priority=1, ttft_s=1.0)], {}) == [2, 0, 1]
