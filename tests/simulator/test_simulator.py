@@ -38,7 +38,7 @@ def test_where_nothing_goes_wrong_every_answer_is_the_oracles(seed: int) -> None
     assert all(" answered " in client for client in result.clients)
 
 
-@pytest.mark.parametrize("seed", [3162, 3385, 4456, 6373, 17515, 18234])
+@pytest.mark.parametrize("seed", [3162, 3385, 4456, 6373, 17515, 18234, 102834])
 def test_what_once_broke_a_storm_does_no_more(seed: int) -> None:
     assert simulate(draw(seed)).violations == ()
 
