@@ -93,7 +93,7 @@ class NodeConfig:
     max_queued: Count = 256
     """Most requests that wait for memory; one more is refused."""
     max_bypasses: Annotated[int, Field(ge=0)] = 16
-    """How many later requests may pass one that has no room yet; 0 keeps strict order."""
+    """How many requests whose turn comes later may pass one that has no room yet; 0 keeps strict order."""
     max_peers: Count = 1024
     """Most peers that a node knows; one more is turned away."""
     engine: EngineConfig = EngineConfig()
