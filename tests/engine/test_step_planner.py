@@ -155,28 +155,23 @@ def test_the_longest_wait_of_a_prompt_is_bounded_whoever_comes() -> None:
     assert min(gaps) > 2.0
 
 
-def test_a_prompt_without_a_wish_is_passed_by_wishes_for_a_bounded_time() -> None:
+@pytest.mark.parametrize(
+    ("waiting", "coming", "passed_s"),
+    [(ServiceLevel(priority=2), ServiceLevel(), 6.0), (ServiceLevel(), ServiceLevel(ttft_s=0.5), 3.0)],
+    ids=["a low class", "no wish"],
+)
+def test_who_is_passed_by_new_ones_comes_first_as_soon_as_it_is_old_enough(
+    waiting: ServiceLevel, coming: ServiceLevel, passed_s: float
+) -> None:
     load = Load(num_blocks=800, token_budget=200, scheduling=SchedulingConfig(max_wait_s=1e6, aging_s=3.0))
-    load.put("patient", 600, max_tokens=1)
+    load.put("old", 600, max_tokens=1, level=waiting)
     began, number, computed = load.now, 0, dict[str, int]()
-    while "patient" not in computed and load.now < 200.0:
+    while "old" not in computed and load.now < 200.0:
         number += 1
-        load.put(f"hasty {number}", 200, max_tokens=1, level=ServiceLevel(ttft_s=0.5))
+        load.put(f"new {number}", 200, max_tokens=1, level=coming)
         before, computed = load.now, load.step()
-    assert computed == {"patient": 200}
-    assert before - began == pytest.approx(3.0, abs=2 * COST.prefill_s(200))
-
-
-def test_a_low_class_comes_first_as_soon_as_it_is_old_enough() -> None:
-    load = Load(num_blocks=800, token_budget=200, scheduling=SchedulingConfig(max_wait_s=1e6, aging_s=3.0))
-    load.put("low", 600, max_tokens=1, level=ServiceLevel(priority=2))
-    began, number, computed = load.now, 0, dict[str, int]()
-    while "low" not in computed and load.now < 200.0:
-        number += 1
-        load.put(f"high {number}", 200, max_tokens=1)
-        before, computed = load.now, load.step()
-    assert computed == {"low": 200}
-    assert before - began == pytest.approx(6.0, abs=2 * COST.prefill_s(200))
+    assert computed == {"old": 200}
+    assert before - began == pytest.approx(passed_s, abs=2 * COST.prefill_s(200))
 
 
 def test_tenants_get_equal_parts_however_much_they_ask() -> None:
