@@ -27,7 +27,7 @@ class Verification:
         """Apply the stop rules to the first token; when the request goes on, verify every cell and attach."""
         if handoff.leg is not expected:
             return self._superseded(done)
-        handoff.meter.done_at = self._parts.clock()
+        handoff.meter.done_at = expected.done_at
         self.fill(handoff)
         handoff.trace("verifying")
         finish = handoff.order.request.stop.finish_reason(done.first_token, handoff.next_index)
