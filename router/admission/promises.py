@@ -2,7 +2,8 @@
 
 from bisect import bisect_right, insort
 
-from twostep.router.admission.demand import Demand, DemandSum, Entry
+from twostep.router.admission.backlog import Backlog
+from twostep.router.admission.demand import Entry
 
 MAX_PROMISES = 65536
 EARLY_S = 0.25
@@ -15,8 +16,8 @@ class Promises:
     """Who was told to come back when: room is kept for them. A request is recognized when it comes again as it was."""
 
     def __init__(self) -> None:
-        self.total = DemandSum()
-        self._due: dict[tuple[str, int], tuple[float, Demand]] = {}
+        self.all = Backlog()
+        self._due: dict[tuple[str, int], tuple[float, Entry]] = {}
         self._schedule: list[tuple[float, tuple[str, int]]] = []
 
     def make(self, entry: Entry, wait_s: float, now: float) -> float:
@@ -26,9 +27,9 @@ class Promises:
             return known[0] - now
         if len(self._due) < MAX_PROMISES:
             self.keep(entry)
-            self._due[entry.recognized] = now + wait_s, entry.demand
+            self._due[entry.recognized] = now + wait_s, entry
             insort(self._schedule, (now + wait_s, entry.recognized))
-            self.total.add(entry.demand)
+            self.all.add(entry)
         return wait_s
 
     def is_due(self, entry: Entry, now: float) -> bool:
@@ -39,11 +40,11 @@ class Promises:
     def keep(self, entry: Entry) -> None:
         """Who was expected has come."""
         if known := self._due.pop(entry.recognized, None):
-            self.total.remove(known[1])
+            self.all.remove(known[1])
 
-    def until(self, moment: float) -> DemandSum:
+    def until(self, moment: float) -> Backlog:
         """Return what those ask for who are expected until then."""
-        found = DemandSum()
+        found = Backlog()
         for due, key in self._schedule:
             if due > moment:
                 break
@@ -59,5 +60,5 @@ class Promises:
             known = self._due.get(key)
             if known and known[0] == due:
                 del self._due[key]
-                self.total.remove(known[1])
+                self.all.remove(known[1])
         del self._schedule[:num_past]

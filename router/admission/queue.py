@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from twostep.core.errors import QueueFull
 from twostep.core.ids import RequestId
 from twostep.core.turnover import HoldMeter, Supply
+from twostep.router.admission.arrivals import Arrivals
+from twostep.router.admission.backlog import Backlog, ahead_of
 from twostep.router.admission.demand import NOTHING, Capacity, Demand, DemandSum, Entry
 from twostep.router.admission.promises import Promises
 
@@ -21,6 +23,8 @@ PATIENCE = 2.0
 UNKNOWN_WAIT_S = 1.0
 """The wait while nothing has come back yet."""
 SHORTEST_S = 1.0
+LONGEST_S = 300.0
+"""What is expected to come is not thought of beyond this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,10 @@ class AdmissionQueue:
         self._turns: deque[str] = deque()
         self._waiting: dict[RequestId, Entry] = {}
         self._admitted: dict[RequestId, _Admitted] = {}
-        self._queued, self._held, self._computing = DemandSum(), DemandSum(), DemandSum()
+        self._queued = Backlog()
+        self._held, self._computing = DemandSum(), DemandSum()
         self._promises = Promises()
+        self._arrivals = Arrivals()
         self._kv_holds = HoldMeter()
         self._num_arrived = 0
 
@@ -70,17 +76,18 @@ class AdmissionQueue:
         """Take a place in the queue. Raises QueueFull, which says when there will be room; that room is kept."""
         self._promises.expire(now)
         allowed_s = max(0.0, min(self._limits.wait_s, entry.deadline - now))
-        wait_s = self._wait_s(entry.demand, capacity, self._queued)
         if self._promises.is_due(entry, now):
             allowed_s = min(PATIENCE * allowed_s, max(0.0, entry.deadline - now))
+            wait_s = self._wait_behind(entry, capacity)
         else:
-            wait_s = self._wait_s(entry.demand, capacity, self._queued + self._promises.until(now + wait_s))
+            wait_s = self._wait_of_fresh(entry, capacity, allowed_s, now)
         if wait_s > allowed_s:
-            all_s = self._wait_s(entry.demand, capacity, self._queued + self._promises.total)
+            retry_after_s = max(SHORTEST_S, self._wait_behind_all(entry, capacity, now) - self._limits.wait_s)
             raise QueueFull(
                 f"a request of this size would wait for {wait_s:.1f} s, at most {allowed_s:.1f} s are allowed",
-                retry_after_s=self._promises.make(entry, max(SHORTEST_S, all_s - self._limits.wait_s), now),
+                retry_after_s=self._promises.make(entry, retry_after_s, now),
             )
+        self._arrivals.record(entry, now)
         self._promises.keep(entry)
         self._enqueue(entry)
 
@@ -105,11 +112,37 @@ class AdmissionQueue:
     def leave(self, request: RequestId, now: float) -> None:
         """The request has ended, be it while it waited."""
         if entry := self._waiting.pop(request, None):
-            self._queued.remove(entry.demand)
+            self._queued.remove(entry)
         self.computed(request)
         if known := self._admitted.pop(request, None):
             self._held.remove(known.demand)
             self._kv_holds.record(known.demand.kv_tokens, now - known.since)
+
+    def _wait_of_fresh(self, entry: Entry, capacity: Capacity, allowed_s: float, now: float) -> float:
+        """Return the wait behind what is there and all that will go before `entry` within `allowed_s`.
+
+        What is longer than `allowed_s` is too short: more would come meanwhile.
+        """
+        if not self._wait_behind(entry, capacity, self._promises.until(now)):
+            return 0.0
+        coming = self._arrivals.outranking(entry, allowed_s, now)
+        return self._wait_behind(entry, capacity, self._promises.until(now + allowed_s), coming)
+
+    def _wait_behind_all(self, entry: Entry, capacity: Capacity, now: float) -> float:
+        """Return the wait behind what is there, whatever was promised, and what will have come until then that goes first.
+
+        That is the fixed point of `after`. It grows ever more slowly, so that a secant finds no less than the fixed point.
+        """
+
+        def after(seconds: float) -> float:
+            return self._wait_behind(entry, capacity, self._promises.all, self._arrivals.outranking(entry, seconds, now))
+
+        known_s = after(0.0)
+        growth = after(known_s) / known_s - 1.0 if known_s else 0.0
+        return after(min(LONGEST_S, known_s / (1.0 - growth)) if growth < 1.0 else LONGEST_S)
+
+    def _wait_behind(self, entry: Entry, capacity: Capacity, *expected: Backlog) -> float:
+        return self._wait_s(entry.demand, capacity, ahead_of(entry, (self._queued, *expected), TURN_TOKENS))
 
     def _wait_s(self, demand: Demand, capacity: Capacity, ahead: DemandSum) -> float:
         """Return in how many seconds there will be room for `demand` behind `ahead`, by the measured rates.
@@ -139,7 +172,7 @@ class AdmissionQueue:
         waiting = self._tenants[entry.tenant].waiting
         heapq.heappush(waiting, (entry.priority, entry.deadline, self._num_arrived, entry))
         self._waiting[entry.request] = entry
-        self._queued.add(entry.demand)
+        self._queued.add(entry)
 
     def _head(self) -> Entry | None:
         """Return whose turn it is; every tenant that is passed over may take more next time."""
@@ -161,4 +194,4 @@ class AdmissionQueue:
         heapq.heappop(tenant.waiting)
         tenant.deficit -= entry.demand.kv_tokens
         del self._waiting[entry.request]
-        self._queued.remove(entry.demand)
+        self._queued.remove(entry)

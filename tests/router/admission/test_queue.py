@@ -1,9 +1,13 @@
 """Who may go, who waits, and who is told when to come back."""
 
 import heapq
+import itertools
 import math
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -116,6 +120,46 @@ def test_who_comes_when_told_finds_room_and_who_comes_earlier_is_told_the_same()
     made.arrive(entry("first", 1.0), TWO_NODES, 1.0)
 
 
+def fill(made: AdmissionQueue, **kind: Any) -> int:
+    """Send requests of a second each until one is refused; return how many were let into the queue."""
+    for number in itertools.count():
+        try:
+            made.arrive(entry(f"{kind}{number}", 1.0, **kind), TWO_NODES, 0.0)
+        except QueueFull:
+            return number
+    raise AssertionError
+
+
+def test_a_tenant_below_its_share_is_not_refused_though_another_has_filled_the_queue() -> None:
+    made = queue(limits=Limits(ahead_s=1.0, wait_s=20.0))
+    num_alone = fill(made, tenant="greedy", kv_tokens=8192)
+    assert num_alone == 42
+    assert fill(made, tenant="second", kv_tokens=8192) in range(num_alone // 2 - 1, num_alone // 2 + 2)
+    assert fill(made, tenant="third", kv_tokens=8192) in range(num_alone // 3 - 1, num_alone // 3 + 2)
+
+
+def test_an_urgent_request_is_not_refused_for_those_that_can_wait() -> None:
+    made = queue()
+    num_patient = fill(made, priority=1)
+    assert fill(made, priority=0) == num_patient
+    made.arrive(entry("urgent", 1.0, priority=-1), TWO_NODES, 0.0)
+    made.leave(RequestId("urgent"), 0.0)
+
+
+def test_a_tenant_is_told_when_its_own_turn_will_have_come() -> None:
+    made = queue(limits=Limits(ahead_s=1.0, wait_s=5.0))
+    fill(made, tenant="greedy", kv_tokens=8192)
+    for number in range(20):
+        with pytest.raises(QueueFull):
+            made.arrive(entry(f"more{number}", 1.0, tenant="greedy", kv_tokens=8192), TWO_NODES, 0.0)
+    with pytest.raises(QueueFull) as greedy:
+        made.arrive(entry("last", 1.0, tenant="greedy", kv_tokens=8192), TWO_NODES, 0.0)
+    fill(made, tenant="second", kv_tokens=8192)
+    with pytest.raises(QueueFull) as second:
+        made.arrive(entry("another", 1.0, tenant="second", kv_tokens=8192), TWO_NODES, 0.0)
+    assert second.value.retry_after_s < greedy.value.retry_after_s / 4
+
+
 def test_room_is_not_kept_for_ever() -> None:
     made = queue(*(entry(str(number), 1.0) for number in range(12)))
     admitted(made)
@@ -138,15 +182,17 @@ def test_who_leaves_while_waiting_leaves_nothing_behind() -> None:
 class Clients:
     """Fresh requests, more than the nodes can take; whoever is refused comes back when told, in HTTP's whole seconds."""
 
-    def __init__(self, *, load: float, seed: int) -> None:
+    def __init__(self, *, load: float, seed: int, kinds: Sequence[tuple[str, int]]) -> None:
         self.chance = random.Random(seed)
         self.load = load
+        self.kinds = kinds
         self.made = AdmissionQueue(Limits(ahead_s=2.0, wait_s=10.0))
         self.nodes = [0.0] * 4
         self.capacity = Capacity(num_computing=4, kv_tokens=0)
         self.events: list[tuple[float, int, str, Entry]] = []
         self.num_events = 0
         self.returned: list[bool] = []
+        self.refused: Counter[tuple[str, int]] = Counter()
         self.waits: dict[RequestId, float] = {}
 
     def run(self, seconds: float) -> None:
@@ -154,7 +200,9 @@ class Clients:
         while moment < seconds:
             moment += self.chance.expovariate(self.load * len(self.nodes))
             compute_s = self.chance.uniform(0.2, 1.8)
-            self.at(moment, "fresh", entry(f"r{self.num_events}", compute_s, deadline=moment + 300.0))
+            tenant, priority = self.chance.choice(self.kinds)
+            fresh = entry(f"r{self.num_events}", compute_s, tenant=tenant, priority=priority, deadline=moment + 300.0)
+            self.at(moment, "fresh", fresh)
         while self.events:
             now, _, kind, one = heapq.heappop(self.events)
             if now > seconds:
@@ -179,6 +227,7 @@ class Clients:
         except QueueFull as refused:
             self.at(now + max(1, math.ceil(refused.retry_after_s or 0.0)) + self.chance.uniform(0.0, 0.3), "return", one)
             is_admitted = False
+            self.refused[one.tenant, one.priority] += 1
         else:
             is_admitted = True
         if kind == "return":
@@ -189,16 +238,40 @@ class Clients:
         heapq.heappush(self.events, (moment, self.num_events, kind, one))
 
 
+ONE = (("", 0),)
+MANY = tuple((str(number), 0) for number in range(20))
+UNEVEN = (("greedy", 0),) * 6 + (("small", 0),)
+UNEVEN_CLASSES = (
+    (("greedy", 0),) * 6 + (("greedy", -1),) * 2 + (("small", 0),) * 2 + (("middling", 0),) * 4 + (("middling", 5),)
+)
+
+
 @pytest.mark.parametrize("load", [1.2, 2.0, 4.0])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_of_those_who_come_when_told_nine_of_ten_are_admitted(load: float, seed: int) -> None:
-    clients = Clients(load=load, seed=seed)
+@pytest.mark.parametrize(
+    ("kinds", "seeds"),
+    [(ONE, (1, 2)), (MANY, (1,)), (UNEVEN, (1,)), (UNEVEN_CLASSES, (1,))],
+    ids=["one", "many", "uneven", "classes"],
+)
+def test_of_those_who_come_when_told_nine_of_ten_are_admitted(
+    load: float, kinds: Sequence[tuple[str, int]], seeds: Sequence[int]
+) -> None:
+    for seed in seeds:
+        clients = Clients(load=load, seed=seed, kinds=kinds)
+        clients.run(120.0)
+        assert len(clients.returned) > 50
+        assert sum(clients.returned) >= 0.9 * len(clients.returned)
+
+
+def test_a_tenant_that_asks_for_less_than_its_share_is_never_refused() -> None:
+    clients = Clients(load=2.0, seed=1, kinds=UNEVEN)
     clients.run(120.0)
-    assert len(clients.returned) > 50
-    assert sum(clients.returned) >= 0.9 * len(clients.returned)
+    assert clients.refused["greedy", 0] > 100
+    assert clients.refused["small", 0] == 0
 
 
-def test_the_nodes_are_kept_busy_while_some_are_refused() -> None:
-    clients = Clients(load=2.0, seed=4)
+@pytest.mark.parametrize("kinds", [ONE, MANY, UNEVEN_CLASSES], ids=["one", "many", "classes"])
+@pytest.mark.parametrize("load", [1.2, 2.0])
+def test_the_nodes_are_kept_busy_while_some_are_refused(load: float, kinds: Sequence[tuple[str, int]]) -> None:
+    clients = Clients(load=load, seed=4, kinds=kinds)
     clients.run(120.0)
     assert len(clients.waits) * 1.0 * 1.05 > 0.9 * 120.0 * len(clients.nodes)
