@@ -58,7 +58,7 @@ def explanation_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _expected(attempt: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the router expected when it chose, what the best decode node alone would have taken, and what came of it."""
+    """Yield what the router expected when it chose, what a decode node alone would have taken, and what came of it."""
     cost = attempt["expected_s"]
     if cost is None:
         return
@@ -66,11 +66,11 @@ def _expected(attempt: Mapping[str, Any]) -> Iterator[str]:
     parts = ", ".join(f"{part} {cost[part]:.3f}" for part in PARTS if cost[part])
     yield f"  expected: {_times(cost)} ({parts}); {_cached(attempt, 'expected')}"
     if alone:
-        yield f"  the best decode node alone: {_times(alone)}, {_more(alone['total'] - cost['total'])} than the pair"
+        yield f"  a decode node alone: {_times(alone)}, {_more(alone['total'] - cost['total'])} than the pair"
     came_s = attempt["first_token_s"]
     if came_s is None:
         return
-    against_alone = f", {_more(came_s - alone['ttft'])} than the decode node alone" if alone else ""
+    against_alone = f", {_more(came_s - alone['ttft'])} than a decode node alone" if alone else ""
     yield (
         f"  what came: the first token after {came_s:.3f} s, {_more(came_s - cost['ttft'])} than expected{against_alone}; "
         f"{_cached(attempt, 'found')}"

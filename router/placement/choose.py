@@ -113,8 +113,9 @@ class Cost:
 class Placement:
     """A prefill and a decode node; or a decode node alone, with the reason.
 
-    `cost` is what the choice is expected to take, `alone_cost` what the best decode node alone would have, where one was
-    weighed; `cached_tokens` the prefix that the computing node is expected to hold, `decode_cached_tokens` the decode node.
+    `cost` is what the choice is expected to take, `alone_cost` what a decode node alone would have: the best one where they may
+    serve alone, else the chosen one. `cached_tokens` is the prefix that the computing node is expected to hold,
+    `decode_cached_tokens` the decode node's.
     """
 
     decode: NodeView
@@ -163,7 +164,7 @@ def choose(
         decode,
         prefill,
         cost=weigh.pair_cost(pair),
-        alone_cost=alone_cost,
+        alone_cost=alone_cost or weigh.alone_cost(decode),
         cached_tokens=weigh.hits.tokens(prefill.ref),
         decode_cached_tokens=weigh.hits.tokens(decode.ref),
         num_tokens=expected.num_tokens,
@@ -200,7 +201,7 @@ def _cheapest(items: Sequence[T], seconds: Callable[[T], float], rank: Callable[
 def _among_equal_pairs(pair: Pair, session: frozenset[NodeRef]) -> tuple[Any, ...]:
     prefill, decode = pair
     load = prefill.load + decode.load
-    return prefill.ref not in session, _distance(prefill, decode), load, prefill.ref.id, decode.ref.id
+    return prefill.ref not in session, distance(prefill, decode), load, prefill.ref.id, decode.ref.id
 
 
 def _among_equals(node: NodeView, session: frozenset[NodeRef]) -> tuple[Any, ...]:
@@ -323,7 +324,7 @@ def _why_none(candidates: Candidates) -> str:
     return f"no prefill node can serve: {bypass.replace('_', ' ')}"
 
 
-def _distance(one: NodeView, other: NodeView) -> int:
+def distance(one: NodeView, other: NodeView) -> int:
     """Return 0 on one machine, 1 in one zone, else 2; what is unknown is far."""
     (zone, host), (other_zone, other_host) = one.place, other.place
     if host and host == other_host:

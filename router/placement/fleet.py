@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from twostep.core.ids import NodeRef
 from twostep.router.admission.demand import Capacity
-from twostep.router.placement.choose import AVOID_NOTHING, Avoid, Candidates, Pair
+from twostep.router.placement.choose import AVOID_NOTHING, Avoid, Candidates, Pair, distance
 from twostep.router.placement.node_view import NodeView
 from twostep.router.placement.prefix_index import NO_HITS, Hits
 
@@ -24,6 +25,7 @@ FEW_PAIRS = 64
 NUM_DEEPEST = 3
 NUM_IDLEST = 3
 NUM_PARTNERS = 2
+NUM_NEAREST = 1
 ABSENT = math.inf
 """How busy a node is that is not there."""
 
@@ -89,14 +91,21 @@ class _Ranking:
         return place
 
 
+class _Peers(NamedTuple):
+    """The places of a prefill node's peers, and of those nearest to it, when so many nodes had come or gone."""
+
+    num_changes: int
+    all: Places
+    nearest: Places
+
+
 class Fleet:
     """All nodes that requests may be placed on now. `num_changes` counts who came, went, or became another."""
 
     def __init__(self) -> None:
         self._prefill = _Ranking(lambda view: view.free_at)
         self._decode = _Ranking(_decode_busy)
-        self._peers: dict[NodeRef, tuple[int, Places]] = {}
-        """The places of each prefill node's peers, when so many nodes had come or gone."""
+        self._peers: dict[NodeRef, _Peers] = {}
         self._kv_tokens = 0
         self._before_pick: dict[Hashable, Callable[[], None]] = {}
         self.num_changes = 0
@@ -179,27 +188,39 @@ class Fleet:
         ]
 
     def _partners(self, prefill: NodeView, wanted: Sequence[NodeView], avoid: Avoid) -> list[NodeView]:
-        """Return the few decode nodes that are weighed with one prefill node: its idlest peers, and those that are wanted."""
-        at, places = self._decode.at, self._peer_places(prefill)
-        if not avoid.is_empty:
-            places = _as_places(place for place in places if (one := at[place]) and not avoid.forbids(prefill.ref, one.ref))
+        """Return the few decode nodes that are weighed with one prefill node.
+
+        They are its idlest peers, the idlest of the nearest ones, and those that are wanted.
+        """
+        peers = self._peers_of(prefill)
         partners = [view for view in wanted if view.ref in prefill.paths]
-        busy = self._decode.busy[places]
-        for _ in range(min(NUM_PARTNERS, len(places))):
-            idlest = busy.argmin()
-            busy[idlest] = ABSENT
-            if (view := at[places[idlest]]) and not _is_among(view, partners):
-                partners.append(view)
+        for places, limit in ((peers.all, NUM_PARTNERS), (peers.nearest, NUM_NEAREST)):
+            partners += (view for view in self._idlest_of(places, limit, prefill, avoid) if not _is_among(view, partners))
         return partners
 
-    def _peer_places(self, prefill: NodeView) -> Places:
-        num_changes, places = self._peers[prefill.ref]
-        return places if num_changes == self.num_changes else self._note_peers(prefill)
+    def _idlest_of(self, places: Places, limit: int, prefill: NodeView, avoid: Avoid) -> Iterator[NodeView]:
+        at = self._decode.at
+        if not avoid.is_empty:
+            places = _as_places(place for place in places if (one := at[place]) and not avoid.forbids(prefill.ref, one.ref))
+        busy = self._decode.busy[places]
+        for _ in range(min(limit, len(places))):
+            idlest = busy.argmin()
+            busy[idlest] = ABSENT
+            if view := at[places[idlest]]:
+                yield view
 
-    def _note_peers(self, prefill: NodeView) -> Places:
-        places = _as_places(place for ref in prefill.paths if (place := self._decode.places.get(ref)) is not None)
-        self._peers[prefill.ref] = self.num_changes, places
-        return places
+    def _peers_of(self, prefill: NodeView) -> _Peers:
+        peers = self._peers[prefill.ref]
+        return peers if peers.num_changes == self.num_changes else self._note_peers(prefill)
+
+    def _note_peers(self, prefill: NodeView) -> _Peers:
+        places = [place for ref in prefill.paths if (place := self._decode.places.get(ref)) is not None]
+        distances = [distance(prefill, view) for place in places if (view := self._decode.at[place])]
+        nearest = [place for place, far in zip(places, distances, strict=True) if far == min(distances)]
+        is_some = len(nearest) < len(places)
+        peers = _Peers(self.num_changes, _as_places(places), _as_places(nearest if is_some else ()))
+        self._peers[prefill.ref] = peers
+        return peers
 
 
 def _as_places(places: Iterable[int]) -> Places:

@@ -67,7 +67,7 @@ def test_every_attempt_is_told_with_its_nodes_its_reason_and_its_end() -> None:
         "of the pairs between which bytes have moved, the one that was expected to take least",
         "  expected: the first token after 1.750 s, in all 4.250 s (queue 0.500, prefill 1.000, transfer 0.250, decode 2.500); "
         "32 tokens cached, 16 on the decode node",
-        "  the best decode node alone: the first token after 2.000 s, in all 9.500 s, 5.250 s more than the pair",
+        "  a decode node alone: the first token after 2.000 s, in all 9.500 s, 5.250 s more than the pair",
         "  it failed: p0@1 is lost",
         "attempt 2: d1@1 (0 requests before it) alone: no prefill node was ready",
         "  it went on from 7 tokens of earlier attempts",
@@ -77,7 +77,7 @@ def test_every_attempt_is_told_with_its_nodes_its_reason_and_its_end() -> None:
 def test_what_came_of_an_attempt_is_held_against_what_was_expected_of_it_and_of_a_decode_node_alone() -> None:
     came = {"error": "", "first_token_s": 2.5, "found_cached_tokens": 0, "found_decode_cached_tokens": 16}
     assert list(explanation_lines({**TOLD, "attempts": [{**TOLD["attempts"][0], **came}]}))[-1] == (
-        "  what came: the first token after 2.500 s, 0.750 s more than expected, 0.500 s more than the decode node alone; "
+        "  what came: the first token after 2.500 s, 0.750 s more than expected, 0.500 s more than a decode node alone; "
         "0 tokens cached, 16 on the decode node"
     )
 

@@ -166,6 +166,11 @@ def test_a_decode_node_without_memory_costs_what_is_waited_for_it() -> None:
     assert chosen(node("p1", 0, BOTH), full, node("d2", 9)) == ("p1", "d2")
 
 
+def test_a_pair_is_held_against_its_decode_node_alone_where_none_may_serve_alone() -> None:
+    nodes = node("p1", 0, BOTH), node("d1", 2), node("d2", 1)
+    assert place(*nodes).alone_cost == place(*nodes, alone=True).alone_cost is not None
+
+
 def test_of_equal_pairs_the_nearer_one_is_taken() -> None:
     p = node("p1", 0, BOTH, place=("zone", "host"))
     assert chosen(p, node("d1"), node("d2", place=("zone", "other"))) == ("p1", "d2")

@@ -47,6 +47,16 @@ def test_of_a_large_cluster_few_pairs_are_weighed_and_the_choice_is_as_good_as_t
         assert few.cost.total <= best.cost.total * 1.05
 
 
+def test_the_idlest_of_the_nearest_peers_is_weighed_as_well() -> None:
+    near = [node(f"d{number}", 10 + number, place=("zone", "host")) for number in range(2)]
+    far = [node(f"d{number}", place=("other zone", f"host {number}")) for number in range(2, 100)]
+    prefill = node("p1", 0, {one.ref.id: 1e9 for one in far} | {one.ref.id: 1e12 for one in near}, place=("zone", "host"))
+    fleet = fleet_of([prefill, *near, *far])
+    assert near[0] in [decode for _, decode in fleet.candidates(may_be_alone=False).pairs]
+    assert choose(fleet.candidates(may_be_alone=False), Expected(10**9, 0.0), now=0.0).decode is near[0]
+    assert choose(fleet.candidates(may_be_alone=False), EXPECTED, now=0.0).decode in far
+
+
 def test_what_waits_for_the_next_pick_is_taken_up_once_then() -> None:
     fleet = fleet_of([node("p1", 0, ("d1",)), node("d1")])
     taken: list[int] = []
