@@ -3,6 +3,7 @@
 `TWOSTEP_SOAK_REQUESTS` asks for another number of requests: 200,000 take about an hour.
 """
 
+import asyncio
 import os
 
 from twostep.benchmarks.harness.command import Measurement, Outcomes
@@ -43,13 +44,19 @@ async def measure(effort: Effort) -> Outcomes:
 
 
 async def _ask(server: Server, numbers: range) -> int:
-    """Send prompts by their numbers; returns how many failed."""
+    """Send prompts by their numbers, the next ones made meanwhile; returns how many failed."""
     num_failed = 0
-    for start in range(0, len(numbers), MOST_AT_ONCE):
-        texts = [prompts.text(PROMPT_CHARACTERS, number) for number in numbers[start : start + MOST_AT_ONCE]]
-        bodies = [prompts.chat(server.model, text, 8) for text in texts]
+    batches = [*(numbers[start : start + MOST_AT_ONCE] for start in range(0, len(numbers), MOST_AT_ONCE)), range(0)]
+    made = asyncio.create_task(asyncio.to_thread(_bodies, server.model, batches[0]))
+    for following in batches[1:]:
+        bodies, made = await made, asyncio.create_task(asyncio.to_thread(_bodies, server.model, following))
         num_failed += (await send(server, bodies, at_once=16)).num_failed
+    await made
     return num_failed
+
+
+def _bodies(model: str, numbers: range) -> list[str]:
+    return [prompts.chat(model, prompts.text(PROMPT_CHARACTERS, number), 8) for number in numbers]
 
 
 MEMORY = Measurement((GROWN,), measure)
