@@ -30,7 +30,7 @@ from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.node.bypass import Patience
 from twostep.node.handoff_messages import Answer, Outcome
 from twostep.node.readiness import Readiness
-from twostep.node.tenant_rounds import TenantRounds
+from twostep.node.tenant_shares import TenantShares
 from twostep.node.waiting_queue import Tried, WaitingQueue
 
 RENEWABLE = frozenset({HandoffState.RESERVED, HandoffState.FILLING})
@@ -72,7 +72,7 @@ class ReservationQueue:
         self._peers = peers
         self._readiness = readiness
         self._limits = limits
-        self._rounds = TenantRounds()
+        self._shares = TenantShares()
 
     async def reserve(self, order: ReserveOrder) -> AsyncGenerator[Queued | Granted, None]:
         """Yield the place in the queue whenever it changes, at last the grant; closing this before it gives the place up.
@@ -167,7 +167,7 @@ class ReservationQueue:
         return handoff
 
     def _order(self, waiting: Sequence[Handoff]) -> list[int]:
-        ranking, had = self._parts.engine.ranking(), self._rounds.of({one.order.request.level.tenant for one in waiting})
+        ranking, had = self._parts.engine.ranking(), self._shares.of({one.order.request.level.tenant for one in waiting})
         return ranking.in_turns(((one.order.request, one.timing(ranking.now)) for one in waiting), had)
 
     def _try_grant(self, handoff: Handoff) -> Tried:
@@ -194,7 +194,7 @@ class ReservationQueue:
     def _grant(self, handoff: Handoff, granted: Granted) -> None:
         if handoff.state is HandoffState.QUEUED:
             handoff.move_to(HandoffState.RESERVED)
-            self._rounds.take(handoff.order.request.level.tenant)
+            self._shares.take(handoff.order.request.level.tenant, len(handoff.order.request.tokens))
             self._parts.metrics.cached_tokens.inc(granted.cached_tokens)
         else:
             handoff.trace(handoff.state)

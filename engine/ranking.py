@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from twostep.core.request import Request, Timing
 
@@ -79,14 +80,14 @@ class Ranking:
     def in_turns(self, waiting: Iterable[tuple[Request, Timing]], had: Mapping[str, int]) -> list[int]:
         """Return the places of requests that wait, in order of arrival, in the order in which they are to be served.
 
-        A tenant's best comes before the second of anybody who has `had` as many turns.
+        Tenants are served by how many tokens they `had` and would have had; those with as many by their best request.
         """
-        ranked = sorted((self._rank_waiting(*one, arrival), one[0].level.tenant) for arrival, one in enumerate(waiting))
-        turns = Counter(had)
+        ranked = sorted(((self._rank_waiting(*one, arrival), one[0]) for arrival, one in enumerate(waiting)), key=itemgetter(0))
+        tokens = Counter(had)
         order: list[tuple[int, Rank]] = []
-        for known, tenant in ranked:
-            order.append((turns[tenant], known))
-            turns[tenant] += 1
+        for known, request in ranked:
+            order.append((tokens[request.level.tenant], known))
+            tokens[request.level.tenant] += len(request.tokens)
         return [known[-1] for _, known in sorted(order)]
 
     def _rank_waiting(self, request: Request, timing: Timing, arrival: int) -> Rank:

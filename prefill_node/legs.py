@@ -18,7 +18,7 @@ from twostep.core.ticket import Leg
 from twostep.engine.engine import Busy, Prepared, StepResult
 from twostep.node.bypass import Patience
 from twostep.node.handoff_messages import Abort, AbortState, Answer, Credit, Outcome
-from twostep.node.tenant_rounds import TenantRounds
+from twostep.node.tenant_shares import TenantShares
 from twostep.node.waiting_queue import Tried, WaitingQueue
 from twostep.prefill_node.leg import Phase, PrefillLeg, PrefillOrder
 from twostep.prefill_node.leg_runner import LegRunner
@@ -38,7 +38,7 @@ class Legs:
         self._parts = parts
         self._max_queued = max_queued
         self._legs: dict[tuple[RequestId, Attempt], PrefillLeg] = {}
-        self._rounds = TenantRounds()
+        self._shares = TenantShares()
         self._idle = asyncio.Event()
 
     def __iter__(self) -> Iterator[PrefillLeg]:
@@ -165,7 +165,7 @@ class Legs:
                 yield min(leg.deadline, leg.moved_at + self._parts.timers.progress_s) if waits else leg.deadline
 
     def _order(self, waiting: Sequence[PrefillLeg]) -> list[int]:
-        had = self._rounds.of({leg.order.request.level.tenant for leg in waiting})
+        had = self._shares.of({leg.order.request.level.tenant for leg in waiting})
         return self._parts.engine.ranking().in_turns(((leg.order.request, leg.timing) for leg in waiting), had)
 
     def _try_admit(self, leg: PrefillLeg) -> Tried:
@@ -181,7 +181,7 @@ class Legs:
             leg.stop(error)
             return Tried.GONE
         self._parts.metrics.cached_tokens.inc(leg.reservation.cached_tokens)
-        self._rounds.take(leg.order.request.level.tenant)
+        self._shares.take(leg.order.request.level.tenant, len(leg.order.request.tokens))
         leg.admitted.set_result(leg.reservation)
         return Tried.ADMITTED
 

@@ -86,7 +86,7 @@ def test_those_who_wait_take_turns_by_tenant() -> None:
     assert ranking.in_turns(waiting("a", "a", "a"), {}) == [0, 1, 2]
 
 
-def test_who_has_had_more_turns_comes_later() -> None:
+def test_who_has_had_more_room_comes_later() -> None:
     ranking = Ranking(100.0, 0.001, POLICY)
     assert ranking.in_turns(waiting("a", "a", "b", "b"), {"a": 1}) == [2, 0, 3, 1]
     assert ranking.in_turns(waiting("a", "a", "b", "b"), {"a": 7, "b": 7}) == [0, 2, 1, 3]
