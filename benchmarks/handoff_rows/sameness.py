@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from tokenizers import Tokenizer
 
@@ -18,7 +19,8 @@ from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Engine
 from twostep.engine.runners import build_runner
 
-SAME = "answers equal to one engine's, greedy, float32"
+DTYPES: Sequence[Literal["float32", "bfloat16"]] = ("float32", "bfloat16")
+SAME = "answers equal to one engine's, greedy, {}"
 LENGTHS = (1, 31, 32, 33, 100, 256, 300, 511, 512, 513, 600, 700)
 OUTPUT_TOKENS = 24
 
@@ -26,8 +28,8 @@ OUTPUT_TOKENS = 24
 class OneEngine:
     """SmolLM2 in this process, one request at a time, each with a prefix cache that knows nothing."""
 
-    def __init__(self) -> None:
-        folder, config = find_model("smollm2"), EngineConfig(dtype="float32", kv_bytes=256 << 20, num_threads=1)
+    def __init__(self, dtype: Literal["float32", "bfloat16"]) -> None:
+        folder, config = find_model("smollm2"), EngineConfig(dtype=dtype, kv_bytes=256 << 20, num_threads=1)
         self._engine = Engine(build_runner(folder, config), config, clock=time.monotonic)
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
@@ -47,12 +49,16 @@ class OneEngine:
 
 async def measure(effort: Effort) -> Outcomes:
     prompts = [Prompts(seed).draw(length) for seed, length in enumerate(LENGTHS[: effort.pick(len(LENGTHS), 4)])]
-    async with running_cluster("model=smollm2", "engine.dtype=float32") as cluster:
+    return {SAME.format(dtype): await _compare(prompts, dtype) for dtype in DTYPES}
+
+
+async def _compare(prompts: Sequence[list[int]], dtype: Literal["float32", "bfloat16"]) -> Measured:
+    async with running_cluster("model=smollm2", f"engine.dtype={dtype}") as cluster:
         answers = await asyncio.gather(*(cluster.client.ask(prompt, OUTPUT_TOKENS) for prompt in prompts))
-    alone = await asyncio.to_thread(lambda engine: [engine.text(prompt) for prompt in prompts], OneEngine())
+    alone = await asyncio.to_thread(lambda engine: [engine.text(prompt) for prompt in prompts], OneEngine(dtype))
     same = sum(answer.text == text for answer, text in zip(answers, alone, strict=True))
     note = f"{same} of {len(prompts)} prompts of up to {len(prompts[-1])} tokens, {OUTPUT_TOKENS} tokens each, all at once"
-    return {SAME: Measured((100 * same / len(prompts),), num_failed=sum(bool(answer.error) for answer in answers), note=note)}
+    return Measured((100 * same / len(prompts),), num_failed=sum(bool(answer.error) for answer in answers), note=note)
 
 
-SAMENESS = Measurement((SAME,), measure)
+SAMENESS = Measurement(tuple(map(SAME.format, DTYPES)), measure)
