@@ -1,7 +1,6 @@
 """What a runner on a device tells of itself since its start; see docs/metrics.md."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -11,7 +10,7 @@ class DeviceReport:
 
     Steps that were replayed from a graph, and by reason those that were not; rows that were replayed, and how many of these
     were padding; steps that found no memory and were `shrunk`, and requests that were `ended` for it. `capture_bytes` and
-    `capture_s` are what the graphs took, `memory_bytes` where the device's memory went.
+    `capture_s` are what the graphs took.
     """
 
     graph_hits: int = 0
@@ -21,7 +20,6 @@ class DeviceReport:
     out_of_memory: Counter[str] = field(default_factory=Counter)
     capture_bytes: int = 0
     capture_s: float = 0.0
-    memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def padding_share(self) -> float:

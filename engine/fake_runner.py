@@ -74,8 +74,8 @@ class FakeRunner:
     ) -> None:
         layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, config.block_tokens, config.dtype)
         _require_feasible(model, config)
-        ledger = plan_memory(config.kv_bytes, layout.block_bytes, Needs(0, 0, landing_bytes), available_host_bytes())
-        self.kv = HostKVCache(layout, ledger.kv // layout.block_bytes)
+        self.memory = plan_memory(config.kv_bytes, layout.block_bytes, Needs(0, 0, landing_bytes), available_host_bytes())
+        self.kv = HostKVCache(layout, self.memory.kv // layout.block_bytes)
         self.fingerprint = _fingerprint(model, layout)
         self.geometry = Geometry(
             block_tokens=config.block_tokens,

@@ -1,7 +1,7 @@
 """What memory a runner may take, what its parts need of it, and how much of it the KV cache gets."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +42,11 @@ class MemoryLedger:
     needs: Needs
     kv: int
     available: int
+
+    def by_use(self) -> Mapping[str, int]:
+        """Return the bytes that each use takes, and those that are free."""
+        parts = {**asdict(self.needs), "kv": self.kv}
+        return {**parts, "free": self.available - sum(parts.values())}
 
     def __str__(self) -> str:
         left = self.available - self.needs.total - self.kv

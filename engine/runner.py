@@ -9,6 +9,7 @@ from twostep.core.fingerprint import Fingerprint, Geometry
 from twostep.engine.batch import Batch
 from twostep.engine.device_report import DeviceReport
 from twostep.engine.kv_cache import KVCache
+from twostep.engine.memory_budget import MemoryLedger
 
 OnLayers = Callable[[range], None]
 """Called inside a run each time the KV of a group of layers has been written, for all chunks of the batch, in order."""
@@ -59,6 +60,10 @@ class Runner(Protocol):
     @property
     def kernels(self) -> str:
         """What computes, and, where it stands in for what was asked for, why; for people."""
+
+    @property
+    def memory(self) -> MemoryLedger:
+        """Where the memory went that was available at the start: the host's, or the device's."""
 
     @property
     def report(self) -> DeviceReport | None:

@@ -63,7 +63,10 @@ class TorchRunner:
             workspace=workspace_bytes(model, config.token_budget, config.max_batch),
             landing=landing_bytes,
         )
-        num_blocks = _num_blocks(layout, config, needs, place)
+        available = available_host_bytes() if place.type == "cpu" else torch.cuda.mem_get_info(place)[0]
+        self.memory = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
+        num_blocks = self.memory.kv // layout.block_bytes
+        log.info("memory: %s; %d KV blocks of %d tokens", self.memory, num_blocks, layout.block_tokens)
         self.geometry = geometry_of(config, facts, num_blocks)
         load_weights(model, folder, dtype, place, WeightsProgress(weights, tell).advance)
         self.kv, words = _kv_cache(layout, num_blocks, place)
@@ -91,15 +94,6 @@ def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[int | RequestFaul
     is_sound = logits.sum(dim=-1).isfinite().tolist()
     tokens = sample(logits if all(is_sound) else logits.nan_to_num(), draws).tolist()
     return [token if sound else RequestFault(NOT_NUMBERS) for token, sound in zip(tokens, is_sound, strict=True)]
-
-
-def _num_blocks(layout: KVLayout, config: EngineConfig, needs: Needs, device: torch.device) -> int:
-    """Return how many KV blocks there are to be. Raises ConfigError when none, or when there is not enough memory."""
-    available = available_host_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
-    ledger = plan_memory(config.kv_bytes, layout.block_bytes, needs, available)
-    num_blocks = ledger.kv // layout.block_bytes
-    log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
-    return num_blocks
 
 
 def _kv_cache(layout: KVLayout, num_blocks: int, device: torch.device) -> tuple[KVCache, Tensor]:

@@ -17,6 +17,8 @@ def observe_engine(metrics: NodeMetrics, engine: Engine, owners: Callable[[], fr
 
     kernels = engine.runner.kernels
     metrics.observe("kernels", "1 for what computes here.", "kernels", lambda: {kernels: 1.0})
+    memory = engine.runner.memory.by_use()
+    metrics.observe("memory_bytes", "The memory that was available at the start, by what takes it.", "what", lambda: memory)
     if engine.runner.report:
         observe_device(metrics, engine.runner.report)
     metrics.observe("kv_blocks", "KV blocks by state.", "state", blocks)
@@ -31,7 +33,6 @@ def observe_device(metrics: NodeMetrics, report: DeviceReport) -> None:
     metrics.observe_value("graph_padding_share", "Share of the replayed rows that were padding.", lambda: report.padding_share)
     metrics.observe_value("graph_capture_bytes", "Memory that captured graphs hold.", lambda: report.capture_bytes)
     metrics.observe_value("graph_capture_seconds", "How long capturing took at the start.", lambda: report.capture_s)
-    metrics.observe("device_memory_bytes", "The device's memory by what took it.", "what", lambda: report.memory_bytes)
     metrics.observe_counts(
         "out_of_memory", "Steps that found no memory, by what became of them.", "outcome", lambda: dict(report.out_of_memory)
     )

@@ -101,6 +101,7 @@ class TimedRunner:
         self.geometry = runner.geometry
         self.kernels = runner.kernels
         self.depth = runner.depth
+        self.memory = runner.memory
         self.report = runner.report
         self._runner = runner
         self._notes = notes

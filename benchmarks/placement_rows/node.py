@@ -13,6 +13,7 @@ from twostep.core.request import Request
 from twostep.engine.batch import Batch, Chunk
 from twostep.engine.config import EngineConfig
 from twostep.engine.engine import Busy, Engine, StepResult
+from twostep.engine.memory_budget import MemoryLedger, Needs
 from twostep.engine.runner import Collect, OnLayers, Ran, Runner
 from twostep.engine.sequence import Prepared
 from twostep.node.pace_meter import PaceMeter
@@ -58,6 +59,7 @@ class TimedRunner:
     def __init__(self, constants: Constants) -> None:
         self.now = 0.0
         self.kv: Any = _Memory(KVLayout(80, 1, 1, constants.block_tokens, "bfloat16"), constants.num_blocks)
+        self.memory = MemoryLedger(Needs(0, 0), self.kv.num_blocks * self.kv.layout.block_bytes, 1 << 62)
         self.fingerprint = fingerprint(constants)
         self.geometry = Geometry(constants.block_tokens, LONGEST, layer_group=2, first_head=0, end_head=1)
         self._constants = constants

@@ -1,9 +1,9 @@
 """Builds the runner of a model on a device: weights, workspace and graphs are measured, and the KV cache gets what is left."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from twostep.engine.gpu.runner import GpuRunner
 from twostep.engine.gpu.step_inputs import mixed_numbers
 from twostep.engine.identity import fingerprint_of, geometry_of
 from twostep.engine.kernels.draw_rows import GREEDY
-from twostep.engine.memory_budget import MemoryLedger, Needs, plan_memory
+from twostep.engine.memory_budget import Needs, plan_memory
 from twostep.engine.model_folder import open_model_folder
 from twostep.engine.models.decoder import Decoder
 from twostep.engine.progress import Tell, WeightsProgress, tell_nobody
@@ -112,8 +112,8 @@ def fit_runner(
         forward = _forward(model, kv.words, config, layout, device, identity.geometry.max_model_tokens)
         graphs = DecodeGraphs(forward, device, layout.block_tokens, sizes)
         graphs.capture(tell)
-    runner = GpuRunner(forward, graphs, kv, device, fingerprint=identity.fingerprint, geometry=identity.geometry)
-    runner.report.memory_bytes = _spent(ledger, graphs.cost.num_bytes)
+    memory = replace(ledger, needs=replace(needs, graphs=graphs.cost.num_bytes))
+    runner = GpuRunner(forward, graphs, kv, device, memory, fingerprint=identity.fingerprint, geometry=identity.geometry)
     log.info("memory: %s; %d KV blocks of %d tokens", ledger, num_blocks, layout.block_tokens)
     log.info("captured %d steps in %.1f s, %d MiB", len(sizes), graphs.cost.seconds, graphs.cost.num_bytes >> 20)
     return runner
@@ -184,9 +184,3 @@ def _run_step(forward: GpuForward, lengths: Sequence[int], layout: KVLayout, dev
     numbers = mixed_numbers(chunks, placed.rows, layout.block_tokens, forward.rows.spare)
     drawn = torch.empty(len(chunks), dtype=torch.int64, device=device.place)
     forward.run(numbers.inputs(device.send(numbers.memory)), drawn)
-
-
-def _spent(ledger: MemoryLedger, captured: int) -> Mapping[str, int]:
-    needs = ledger.needs
-    spent = {"weights": needs.weights, "workspace": needs.workspace, "landing": needs.landing, "graphs": captured}
-    return {**spent, "kv": ledger.kv, "free": ledger.available - sum(spent.values()) - ledger.kv}

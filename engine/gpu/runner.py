@@ -16,6 +16,7 @@ from twostep.engine.gpu.decode_graphs import DecodeGraphs
 from twostep.engine.gpu.device import Device, Fetched, Mark
 from twostep.engine.gpu.forward import GpuForward
 from twostep.engine.gpu.step_inputs import MixedNumbers, mixed_numbers
+from twostep.engine.memory_budget import MemoryLedger
 from twostep.engine.runner import NOT_NUMBERS, Collect, Drawn, OnLayers, Ran
 from twostep.engine.torch_kv_cache import TorchKVCache
 
@@ -57,6 +58,7 @@ class GpuRunner:
         graphs: DecodeGraphs,
         kv: TorchKVCache,
         device: Device,
+        memory: MemoryLedger,
         *,
         fingerprint: Fingerprint,
         geometry: Geometry,
@@ -64,6 +66,7 @@ class GpuRunner:
         self.kv = kv
         self.fingerprint = fingerprint
         self.geometry = geometry
+        self.memory = memory
         self.kernels = f"triton on {device.name}"
         self.report = DeviceReport(capture_bytes=graphs.cost.num_bytes, capture_s=graphs.cost.seconds)
         self._forward = forward
@@ -74,7 +77,9 @@ class GpuRunner:
     def without_graphs(self) -> "GpuRunner":
         """Return a runner over the same memory that computes every step as it comes, to be compared with this one in turn."""
         none = DecodeGraphs(self._forward, self._device, self.kv.layout.block_tokens, ())
-        return GpuRunner(self._forward, none, self.kv, self._device, fingerprint=self.fingerprint, geometry=self.geometry)
+        return GpuRunner(
+            *(self._forward, none, self.kv, self._device, self.memory), fingerprint=self.fingerprint, geometry=self.geometry
+        )
 
     def launch(self, batch: Batch, on_layers: OnLayers) -> Collect:
         with torch.inference_mode(), self._device.working():

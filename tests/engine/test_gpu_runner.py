@@ -187,9 +187,9 @@ def test_logits_that_are_no_numbers_fail_their_request_alone(folder: Path) -> No
     assert (getattr(drawn[0], "code", ""), isinstance(drawn[1], int)) == ("request_fault", True)
 
 
-def test_the_kv_cache_gets_what_is_left_and_the_report_says_where_memory_went(folder: Path) -> None:
+def test_the_kv_cache_gets_what_is_left_and_the_ledger_says_where_memory_went(folder: Path) -> None:
     runner = gpu_runner(folder, kv_bytes="rest")
-    spent = runner.report.memory_bytes
+    spent = runner.memory.by_use()
     assert set(spent) == {"weights", "workspace", "landing", "graphs", "kv", "free"}
     assert sum(spent.values()) == MEMORY_BYTES
     assert spent["kv"] == runner.kv.num_blocks * runner.kv.layout.block_bytes > 0.3 * MEMORY_BYTES

@@ -94,3 +94,9 @@ def test_a_model_that_leaves_no_room_is_refused_with_what_could_be_changed(kv_by
 def test_a_cache_of_no_block_is_refused(kv_bytes: Any, available_mib: int) -> None:
     with pytest.raises(ConfigError, match=f"engine.kv_bytes = {kv_bytes} is less than one block, which takes {MIB} bytes"):
         plan_memory(kv_bytes, MIB, NEEDS, available=available_mib * MIB)
+
+
+def test_the_ledger_accounts_for_all_memory() -> None:
+    ledger = plan_memory(30 * MIB, 1 * MIB, NEEDS, 100 * MIB)
+    by_use = {"weights": 10, "workspace": 5, "landing": 5, "graphs": 0, "kv": 30, "free": 50}
+    assert ledger.by_use() == {use: mib * MIB for use, mib in by_use.items()}

@@ -1,8 +1,11 @@
 from prometheus_client import generate_latest
 
+from twostep.engine.config import EngineConfig
 from twostep.engine.device_report import DeviceReport
+from twostep.engine.engine import Engine
+from twostep.engine.fake_runner import FakeModel, FakeRunner
 from twostep.engine.step_record import StepRecord
-from twostep.node.gauges import observe_device
+from twostep.node.gauges import observe_device, observe_engine
 from twostep.node.metrics import NodeMetrics
 
 
@@ -51,8 +54,20 @@ def test_a_step_is_counted_with_its_tokens_and_a_gap_only_where_there_was_work()
     assert {name: metrics.registry.get_sample_value(name) for name in expected} == expected
 
 
+def test_a_node_tells_where_its_memory_went() -> None:
+    config = EngineConfig(kv_bytes=1 << 20)
+    engine = Engine(FakeRunner(FakeModel(), config, landing_bytes=1 << 16), config, clock=lambda: 0.0)
+    metrics = NodeMetrics()
+    observe_engine(metrics, engine, frozenset)
+    told = {
+        use: metrics.registry.get_sample_value("twostep_memory_bytes", {"what": use}) for use in engine.runner.memory.by_use()
+    }
+    assert (told["landing"], told["kv"]) == (1 << 16, engine.runner.kv.num_blocks * engine.runner.kv.layout.block_bytes)
+    assert sum(size or 0 for size in told.values()) == engine.runner.memory.available
+
+
 def test_a_device_tells_of_its_graphs_its_memory_and_the_lack_of_it() -> None:
-    metrics, report = NodeMetrics(), DeviceReport(capture_bytes=7, capture_s=1.5, memory_bytes={"kv": 9})
+    metrics, report = NodeMetrics(), DeviceReport(capture_bytes=7, capture_s=1.5)
     observe_device(metrics, report)
     report.graph_hits, report.graph_rows, report.padding_rows = 3, 8, 2
     report.graph_misses["prompt"] += 4
@@ -62,4 +77,3 @@ def test_a_device_tells_of_its_graphs_its_memory_and_the_lack_of_it() -> None:
     assert (read("twostep_graph_capture_bytes"), read("twostep_graph_capture_seconds")) == (7.0, 1.5)
     assert read("twostep_graph_misses_total", {"reason": "prompt"}) == 4.0
     assert read("twostep_out_of_memory_total", {"outcome": "shrunk"}) == 1.0
-    assert read("twostep_device_memory_bytes", {"what": "kv"}) == 9.0
