@@ -11,6 +11,8 @@ MIN_SEEN_S = 5.0
 """Whoever is new is taken to have come for so long: a burst tells of no rate."""
 FORGOTTEN_S = 10 * MEMORY_S
 """Of whom nothing has come for so long, nothing is expected."""
+MAX_CLASSES = 1024
+"""Of so many tenants and priorities the rates are known, of those that came last."""
 
 
 class _Rate:
@@ -50,8 +52,8 @@ class Arrivals:
         if rate := self._rates.pop(entry.service_class, None):
             rate.record(entry.demand, now)
         self._rates[entry.service_class] = rate or _Rate(now)
-        while now - self._rates[oldest := next(iter(self._rates))].last > FORGOTTEN_S:
-            del self._rates[oldest]
+        while len(self._rates) > MAX_CLASSES or now - self._rates[next(iter(self._rates))].last > FORGOTTEN_S:
+            del self._rates[next(iter(self._rates))]
 
     def outranking(self, entry: Entry, seconds: float, now: float) -> Backlog:
         """Return what will come within so many seconds that may go before `entry`, though that is there now."""

@@ -3,7 +3,7 @@
 import pytest
 
 from twostep.core.ids import RequestId
-from twostep.router.admission.arrivals import FORGOTTEN_S, MEMORY_S, Arrivals
+from twostep.router.admission.arrivals import FORGOTTEN_S, MAX_CLASSES, MEMORY_S, Arrivals
 from twostep.router.admission.backlog import Backlog, ahead_of
 from twostep.router.admission.demand import NOTHING, Demand, DemandSum, Entry
 
@@ -63,6 +63,14 @@ def test_neither_one_request_nor_a_burst_tells_of_a_rate() -> None:
         arrivals.record(entry("other"), 0.0)
     coming = dict(arrivals.outranking(entry(), 1.0, 0.0).of_tenants())
     assert 1.0 < coming["other"].compute_s < 3.0
+
+
+def test_of_many_tenants_those_that_came_last_are_known() -> None:
+    arrivals = Arrivals()
+    for number in range(MAX_CLASSES + 10):
+        arrivals.record(entry(f"tenant {number}"), 0.0)
+    known = dict(arrivals.outranking(entry(), 1.0, 0.0).of_tenants())
+    assert known.keys() == {f"tenant {number}" for number in range(10, MAX_CLASSES + 10)}
 
 
 def test_of_whom_nothing_comes_nothing_is_expected() -> None:
