@@ -57,7 +57,7 @@ void multiply(int rows, int vectors, const typename T::Left::Number* a, int64_t 
               int64_t steps, float* c, int64_t c_stride) {
   if constexpr (Cut<T>::IN_TILES) {
     for (; vectors > 0; vectors -= 2, b += 2 * LANES, c += 2 * LANES)
-      multiply_in_tiles<ADD, 0>(rows, a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
+      multiply_in_tiles<ADD, false, 0>(rows, a, a_stride, b, b_stride, steps, c, c_stride, nullptr);
     return;
   }
   // Four are better two and two than three and one, whose sums are too few to keep the multipliers busy.
@@ -193,7 +193,7 @@ class PanelProduct {
   void multiply(int matrix, int64_t tile, int rows, const LeftNumber* x, int64_t stride, float* sums) const {
     int64_t at = matrix * steps_ * PANEL<T>;
     if (num_tiles_ == 1)
-      run<T, Cut<T>::VECTORS>(rows, x, stride, words_ + at, steps_, sums, words_ + at + AHEAD);
+      run<T, false, Cut<T>::VECTORS * Cut<T>::STEPS>(rows, x, stride, words_ + at, steps_, sums, words_ + at + AHEAD);
     else if (wide_)
       run_and_fetch<Left>(at, tile, rows, x, stride, wide_ + at * T::TURNS, steps_ * T::TURNS, sums);
     else
@@ -205,32 +205,27 @@ class PanelProduct {
   static constexpr int64_t FEW_TILES = 8;
   static constexpr int64_t AHEAD = 2048;  // words: 8 KiB
 
-  template <class U>
-  void run_and_fetch(int64_t at, int64_t tile, int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps,
-                     float* sums) const {
-    if (num_tiles_ == 2)
-      run_and_fetch<U, 2>(at, tile, rows, x, stride, panel, steps, sums);
-    else
-      run_and_fetch<U, 1>(at, tile, rows, x, stride, panel, steps, sums);
-  }
+  static constexpr int WHOLE = Cut<T>::VECTORS * Cut<T>::STEPS;
 
-  // The first tiles bring the panel after this one, LINES in each step, behind their own work.
-  template <class U, int LINES>
+  // The first tiles bring the panel after this one, behind their own work: LINES in each Cut<T>::STEPS, the fewer the more tiles there are.
+  template <class U, int LINES = (WHOLE + 1) / 2>
   void run_and_fetch(int64_t at, int64_t tile, int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps,
                      float* sums) const {
-    int64_t fetched = tile * steps * LINES * LANES;
+    if constexpr (LINES > 1)
+      if (LINES / 2 * num_tiles_ >= WHOLE) return run_and_fetch<U, LINES / 2>(at, tile, rows, x, stride, panel, steps, sums);
+    int64_t fetched = tile * (steps / Cut<T>::STEPS) * LINES * LANES;
     const uint32_t* wanted = words_ + N * steps_ * PANEL<T> + at + fetched;
     if (fetched < steps_ * PANEL<T>)
-      run<U, LINES>(rows, x, stride, panel, steps, sums, wanted);
+      run<U, true, LINES>(rows, x, stride, panel, steps, sums, wanted);
     else
-      run<U, 0>(rows, x, stride, panel, steps, sums, wanted);
+      run<U, true, 0>(rows, x, stride, panel, steps, sums, wanted);
   }
 
-  template <class U, int FETCH>
+  template <class U, bool MANY, int FETCH>
   static void run(int rows, const LeftNumber* x, int64_t stride, const uint32_t* panel, int64_t steps, float* sums,
                   const uint32_t* wanted) {
     if constexpr (Cut<T>::IN_TILES)
-      multiply_in_tiles<false, FETCH>(rows, x, stride, panel, PANEL<T>, steps, sums, PANEL<T>, wanted);
+      multiply_in_tiles<false, MANY, FETCH>(rows, x, stride, panel, PANEL<T>, steps, sums, PANEL<T>, wanted);
     else
       tile_of<U, Cut<T>::VECTORS, false, FETCH>(rows)(x, stride, panel, PANEL<T>, steps, sums, PANEL<T>, wanted);
   }

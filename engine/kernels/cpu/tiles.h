@@ -36,8 +36,10 @@ struct Multiplier {
   Multiplier() {}
 };
 
-// As `tile` (matrix.h), for up to Cut<T>::ROWS rows and two vectors of columns; there is memory for whole tiles of all of them.
-template <bool ADD, int FETCH, class N>
+// As `tile` (matrix.h), for up to Cut<T>::ROWS rows and two vectors of columns; there is memory for whole tiles of all of them. Where
+// MANY tiles of rows meet the columns one after another, the rows pass by the nearest cache, lest these leave it; what is fetched
+// is brought to the next.
+template <bool ADD, bool MANY, int FETCH, class N>
 void multiply_in_tiles(int rows, const N* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps, float* c,
                        int64_t c_stride, const uint32_t* wanted);
 
@@ -72,14 +74,14 @@ class Multiplier<Bfloat16> {
 
 // The same for M tiles of rows. Even and odd numbers of EDGE steps are summed apart by the instruction, then both with what is
 // there: whatever M is.
-template <int M, bool ADD, int FETCH>
+template <int M, bool ADD, bool MANY, int FETCH>
 void multiply_tiles(const uint16_t* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps, float* c, int64_t c_stride,
                     const uint32_t* wanted) {
   const int64_t a_bytes = a_stride * sizeof *a, b_bytes = b_stride * sizeof *b, c_bytes = c_stride * sizeof *c;
   float* below = c + EDGE * c_stride;
-  // A quarter of a step's vectors: only so many lines can be on their way at once.
-  auto bring = [&] {
-    for (int f = 0; f < EDGE * FETCH / 4; f++, wanted += LANES) __builtin_prefetch(wanted);
+  // The vectors of one quarter of EDGE steps: only so many lines can be on their way at once.
+  auto bring = [&](int quarter) {
+    for (int f = FETCH * quarter / 4; f < FETCH * (quarter + 1) / 4; f++, wanted += LANES) __builtin_prefetch(wanted, 0, MANY ? 2 : 3);
   };
   // What the compiler knows of these instructions does not include what they read.
   asm volatile("" ::: "memory");
@@ -99,14 +101,16 @@ void multiply_tiles(const uint16_t* a, int64_t a_stride, const uint32_t* b, int6
   }
   for (int64_t step = 0; step < steps; step += EDGE, a += 2 * EDGE, b += EDGE * b_stride) {
     // All are loaded before the first is used: where another thread shares the core, products that wait for one load each wait longer.
-    bring();
-    _tile_loadd(4, a, a_bytes);
-    bring();
+    bring(0);
+    if (MANY) _tile_stream_loadd(4, a, a_bytes);
+    else _tile_loadd(4, a, a_bytes);
+    bring(1);
     _tile_loadd(6, b, b_bytes);
-    bring();
+    bring(2);
     _tile_loadd(7, b + LANES, b_bytes);
-    bring();
-    if (M == 2) _tile_loadd(5, a + EDGE * a_stride, a_bytes);
+    bring(3);
+    if (M == 2 && MANY) _tile_stream_loadd(5, a + EDGE * a_stride, a_bytes);
+    if (M == 2 && !MANY) _tile_loadd(5, a + EDGE * a_stride, a_bytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if (M == 2) {
@@ -122,10 +126,10 @@ void multiply_tiles(const uint16_t* a, int64_t a_stride, const uint32_t* b, int6
   }
 }
 
-template <bool ADD, int FETCH, class N>
+template <bool ADD, bool MANY, int FETCH, class N>
 void multiply_in_tiles(int rows, const N* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, int64_t steps, float* c,
                        int64_t c_stride, const uint32_t* wanted) {
-  auto multiply = rows > EDGE ? multiply_tiles<2, ADD, FETCH> : multiply_tiles<1, ADD, FETCH>;
+  auto multiply = rows > EDGE ? multiply_tiles<2, ADD, MANY, FETCH> : multiply_tiles<1, ADD, MANY, FETCH>;
   multiply(a, a_stride, b, b_stride, steps, c, c_stride, wanted);
 }
 #endif
