@@ -174,7 +174,7 @@ class ReservationQueue:
         handoffs = self._parts.handoffs
         if handoff.is_over:
             return Tried.GONE
-        if handoffs.is_releasing(handoff.id) or not handoff.is_quiet:
+        if handoffs.awaits_copy(handoff):
             return Tried.NOT_YET
         try:
             self._grant(handoff, self._admission.take(handoff, handoffs.unattached_blocks()))
