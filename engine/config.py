@@ -24,8 +24,8 @@ class SchedulingConfig:
     urgent_s: Seconds = 1.0
     """Prompts with less slack than this before their deadlines come first, the one with the least slack before the others."""
     aging_s: Seconds = 10.0
-    """A request gains one level of priority each time it has waited this long, counted from its arrival at the router. One that
-    so comes before the usual priority, 0, is as urgent as any, unless it cannot be answered by its deadline."""
+    """A request gains one level of priority each time it has waited this long, counted from its arrival at the router. Those
+    before the usual priority, 0, so or by their own, precede whatever wishes those of it have; slack decides among equals."""
     hopeless: Literal["serve_last", "refuse"] = "serve_last"
     """What to do with a request whose prompt can no longer be computed by its deadline."""
     turn_tokens: Count = 512
