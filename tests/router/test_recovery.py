@@ -125,7 +125,7 @@ async def test_a_lost_prefill_node_that_was_the_last_ends_in_an_error(tmp_path: 
 
 
 async def test_a_decode_node_that_frees_the_blocks_while_no_prefill_node_is_there_costs_no_attempt(tmp_path: Path) -> None:
-    async with cluster(tmp_path, recovery_wait_s=30.0, max_attempts=2) as running:
+    async with cluster(tmp_path, recovery_wait_s=30.0, max_attempts=2, hedge_after_s=60.0) as running:
 
         async def drain_first(request: pb.PrefillRequest) -> pb.PrefillReply:
             if request.ticket.leg.attempt == 1:
@@ -174,6 +174,7 @@ async def test_a_decode_node_that_dies_is_replaced_and_its_tokens_are_forced(tmp
         assert bytes(running.p.seen.prefills[1].request.output_tokens) == b"Hello"
 
 
+        assert await running.metric("twostep_router_ignored_messages_total", why="old_attempt") == 1
 async def test_a_decode_node_that_refuses_is_passed_over(tmp_path: Path) -> None:
     async with cluster(tmp_path, num_decode=2) as running:
         refuse_reserve(running.d, QueueFull("full", retry_after_s=3))
