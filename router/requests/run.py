@@ -167,6 +167,7 @@ class Run:
         if isinstance(decision, Fail):
             raise decision.error
         await self._recover(decision)
+        self._story.fail_attempt(decision.error.message, self._state.placement)
 
     def _stop_decoding(self) -> None:
         """P is left to say its last word: D has a token, so P has done its work and only waits to hear that."""
@@ -206,11 +207,11 @@ class Run:
             await self._legs.reserve(self._state.hedge(placement), placement, tuple(self._state.tokens))
 
     def _end_losers(self) -> None:
-        """End the attempts of which another one was faster."""
+        """End the attempts that another one, made beside them, has won against."""
         while self._state.losers:
             loser = self._state.losers.pop()
-            self._story.fail_attempt("another node was faster", loser)
-            self._legs.end(loser.decode.ref, "another node was faster")
+            self._story.fail_attempt(loser.reason, loser.placement)
+            self._legs.end(loser.placement.decode.ref, "another node serves the request")
 
     def _stop_hedging(self) -> None:
         if self._hedging:
@@ -225,7 +226,6 @@ class Run:
             self._metrics.retries_refused.labels(retry.error.code).inc()
             raise retry.error
         failed = self._state.placement
-        self._story.fail_attempt(retry.error.message)
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
         self._drop(failed, retry)

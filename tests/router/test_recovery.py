@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from twostep.core.errors import (
@@ -487,6 +488,55 @@ async def test_a_node_that_fails_again_and_again_rests_and_comes_back(tmp_path: 
 
         async def is_back() -> bool:
             return (await running.chat()).status_code == 200
+async def attempts_of(running: Cluster, reply: httpx.Response) -> list[tuple[str, str]]:
+    """Return the decode node of each attempt, and why it failed."""
+    told = (await running.http.get(f"/requests/{reply.headers['x-request-id']}")).json()
+    return [(one["decode"]["node"].partition("@")[0], one["error"]) for one in told["attempts"]]
+
+
+async def test_a_reservation_that_breaks_off_while_another_node_is_asked_as_well_is_let_go(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_decode=2, hedge_after_s=0.01) as running:
+        other = running.decode[1]
+        asked = asyncio.Event()
+
+        async def break_off(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            await asked.wait()
+            raise NodeUnavailable("the connection broke")
+            yield
+
+        async def grant_when_the_first_is_let_go(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            asked.set()
+            await running.d.cancel_seen.wait()
+            async for event in other.grant(request):
+                yield event
+
+        running.d.on_reserve, other.on_reserve = break_off, grant_when_the_first_is_let_go
+        reply = await running.chat()
+        assert reply.status_code == 200
+        assert await attempts_of(running, reply) == [("d0", "the connection broke"), ("d1", "")]
+
+
+async def test_why_an_attempt_has_failed_is_told_of_that_one_though_another_was_made_after_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_decode=2, hedge_after_s=0.01) as running:
+        asked = asyncio.Event()
+
+        async def grant_when_the_other_is_asked(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            await asked.wait()
+            async for event in running.d.grant(request):
+                yield event
+
+        async def ask(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+            yield
+
+        running.d.on_reserve, running.decode[1].on_reserve = grant_when_the_other_is_asked, ask
+        fail_prefill(running.p, RequestFault("NaN in the logits"))
+        reply = await running.chat()
+        assert reply.status_code == 500
+        assert await attempts_of(running, reply) == [("d0", "NaN in the logits"), ("d1", "another node was faster")]
+
+
 
         await until(is_back)
         assert await content(running) == "Hello, world"
