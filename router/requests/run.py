@@ -178,10 +178,11 @@ class Run:
     async def _begin(self, placement: Placement) -> None:
         self._state.begin_attempt(placement)
         self._end_losers()
-        self._story.begin_attempt(placement, len(self._state.tokens))
+        now = self._now()
+        self._story.begin_attempt(placement, len(self._state.tokens), now)
+        self._times.begin_attempt(now)
         if placement.bypass:
             self._metrics.bypass.labels(placement.bypass).inc()
-        self._times.begin_attempt(self._now())
         self._stop_hedging()
         slow = ReserveSlow(self._state.attempt)
         self._hedging = asyncio.get_running_loop().call_later(self._hedge_after_s, self._inbox.put, slow)
@@ -203,7 +204,7 @@ class Run:
         else:
             self._metrics.hedges.labels("asked").inc()
             log.info("another node is asked as well", extra={"request": self._request.id, "silent": str(silent)})
-            self._story.begin_attempt(placement, len(self._state.tokens))
+            self._story.begin_attempt(placement, len(self._state.tokens), self._now())
             await self._legs.reserve(self._state.hedge(placement), placement, tuple(self._state.tokens))
 
     def _end_losers(self) -> None:
@@ -279,7 +280,7 @@ class Run:
             decode_node=placement.decode.ref.id,
         )
         found = Found(state.prefill_bill.cached_tokens if state.prefill_bill else None, state.decode_cached_tokens)
-        self._story.end_attempt(placement, self._times.first_token_s, found)
+        self._story.end_attempt(placement, self._times.first_token, found)
         self._nodes.learn(placement, found, bill, len(state.tokens))
         return Outcome(finish, cached, bill, placement)
 
