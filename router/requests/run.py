@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from twostep.core.errors import NodeUnavailable, NoReadyNode, Overloaded, ServingError
+from twostep.core.errors import NodeDraining, NodeUnavailable, NoReadyNode, Overloaded, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.core.request import FinishReason
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
@@ -32,7 +32,10 @@ class Nodes(Protocol):
         """Choose nodes: prefer to keep the named decode node, avoid what has failed. Raises NoReadyNode."""
 
     async def place_again(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
-        """The same, for a request that has lost a node: wait a moment for another to be ready. Raises NoReadyNode."""
+        """The same, for a request that has lost a node: wait for another to be ready, for a moment once tokens are there.
+
+        Raises NoReadyNode.
+        """
 
     def may_retry(self, error: ServingError) -> bool:
         """Return whether one more attempt is allowed after `error`, and count it as made."""
@@ -164,10 +167,10 @@ class Run:
     async def _retry_or_raise(self, decision: Retry | Fail) -> None:
         if self._sink.is_satisfied:
             return
+        self._story.fail_attempt(decision.error.message, self._state.placement)
         if isinstance(decision, Fail):
             raise decision.error
         await self._recover(decision)
-        self._story.fail_attempt(decision.error.message, self._state.placement)
 
     def _stop_decoding(self) -> None:
         """P is left to say its last word: D has a token, so P has done its work and only waits to hear that."""
@@ -221,7 +224,8 @@ class Run:
     async def _recover(self, retry: Retry) -> None:
         """Start a new attempt from the accepted tokens.
 
-        Raises the error that made it necessary when no node is left, or the router's budget is spent.
+        Raises the error that made it necessary when the router's budget is spent, or no node is left; NoReadyNode where the
+        last one drains.
         """
         if not self._nodes.may_retry(retry.error):
             self._metrics.retries_refused.labels(retry.error.code).inc()
@@ -233,8 +237,11 @@ class Run:
         try:
             keep = failed.decode.ref if retry.blame is Blame.PREFILL else None
             placement = await self._nodes.place_again(self._errand, len(self._state.tokens), keep, self._avoid())
-        except NoReadyNode as cause:
-            raise retry.error from cause
+        except NoReadyNode as none_left:
+            if isinstance(retry.error, NodeDraining):
+                # Nothing has failed: its client is to hear that there is no other node, and when to come again.
+                raise
+            raise retry.error from none_left
         if isinstance(retry.error, Overloaded) and placement.decode.ref in self._state.avoid:
             raise retry.error
         await self._begin(placement)

@@ -125,6 +125,37 @@ async def test_a_lost_prefill_node_that_was_the_last_ends_in_an_error(tmp_path: 
         await running.d.cancel_seen.wait()
 
 
+def drain_at_the_next_reservation(node: FakeDecode) -> None:
+    async def drain(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+        node.is_ready = False
+        raise NodeDraining(f"{node.ref} takes nothing new")
+        yield
+
+    node.on_reserve = drain
+
+
+async def test_a_request_that_meets_the_last_node_as_it_drains_is_told_when_to_come_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        drain_at_the_next_reservation(running.d)
+        reply = await running.chat()
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.json()["error"]["code"] == "no_ready_node"
+
+
+async def test_a_request_that_meets_the_last_node_as_it_drains_waits_and_is_counted_as_a_new_one(tmp_path: Path) -> None:
+    async with cluster(tmp_path, node_wait_s=30.0) as running:
+        drain_at_the_next_reservation(running.d)
+        asked = asyncio.create_task(content(running))
+
+        async def is_counted() -> bool:
+            return await running.metric("twostep_router_waiting_requests") == 1
+
+        await until(is_counted)
+        running.d.on_reserve, running.d.is_ready = running.d.grant, True
+        assert await asked == "Hello, world"
+        assert await running.metric("twostep_router_waiting_requests") == 0
+
+
 async def test_a_decode_node_that_frees_the_blocks_while_no_prefill_node_is_there_costs_no_attempt(tmp_path: Path) -> None:
     async with cluster(tmp_path, recovery_wait_s=30.0, max_attempts=2, hedge_after_s=60.0) as running:
 
@@ -143,6 +174,7 @@ async def test_a_decode_node_that_frees_the_blocks_while_no_prefill_node_is_ther
         running.p.is_ready = True
         assert await asking == "Hello, world"
         assert [reserve.attempt for reserve in running.d.seen.reserves] == [1, 2]
+        assert await running.metric("twostep_router_ignored_messages_total", why="old_attempt") == 1
 
 
 async def test_a_prefill_node_that_could_not_be_reached_for_a_moment_is_tried_again(tmp_path: Path) -> None:
@@ -175,7 +207,6 @@ async def test_a_decode_node_that_dies_is_replaced_and_its_tokens_are_forced(tmp
         assert bytes(running.p.seen.prefills[1].request.output_tokens) == b"Hello"
 
 
-        assert await running.metric("twostep_router_ignored_messages_total", why="old_attempt") == 1
 async def test_a_decode_node_that_refuses_is_passed_over(tmp_path: Path) -> None:
     async with cluster(tmp_path, num_decode=2) as running:
         refuse_reserve(running.d, QueueFull("full", retry_after_s=3))
@@ -457,37 +488,6 @@ async def test_the_slower_of_two_that_grant_is_told_to_let_go(tmp_path: Path) ->
         await nothing_is_left(running)
 
 
-async def test_where_there_is_no_other_node_nobody_is_asked_twice(tmp_path: Path) -> None:
-    async with cluster(tmp_path, hedge_after_s=0.01) as running:
-        asked = asyncio.create_task(running.chat())
-        answer = asyncio.Event()
-
-        async def grant_late(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
-            await answer.wait()
-            async for event in running.d.grant(request):
-                yield event
-
-        running.d.on_reserve = grant_late
-
-        async def is_counted() -> bool:
-            return await running.metric("twostep_router_hedges_total", what="no_other_node") == 1
-
-        await until(is_counted)
-        answer.set()
-        assert (await asked).status_code == 200
-        assert len(running.d.seen.reserves) == 1
-
-
-async def test_a_node_that_fails_again_and_again_rests_and_comes_back(tmp_path: Path) -> None:
-    async with cluster(tmp_path, max_attempts=1, recovery_wait_s=0.0) as running:
-        fail_prefill(running.p, EngineFault("it is broken"))
-        failed = [(await running.chat()).json()["error"]["code"] for _ in range(FAILURES_IN_A_ROW)]
-        assert failed == ["engine_fault"] * FAILURES_IN_A_ROW
-        assert (await running.chat()).json()["error"]["code"] == "no_ready_node"
-        running.p.on_prefill = running.p.compute
-
-        async def is_back() -> bool:
-            return (await running.chat()).status_code == 200
 async def attempts_of(running: Cluster, reply: httpx.Response) -> list[tuple[str, str]]:
     """Return the decode node of each attempt, and why it failed."""
     told = (await running.http.get(f"/requests/{reply.headers['x-request-id']}")).json()
@@ -537,6 +537,37 @@ async def test_why_an_attempt_has_failed_is_told_of_that_one_though_another_was_
         assert await attempts_of(running, reply) == [("d0", "NaN in the logits"), ("d1", "another node was faster")]
 
 
+async def test_where_there_is_no_other_node_nobody_is_asked_twice(tmp_path: Path) -> None:
+    async with cluster(tmp_path, hedge_after_s=0.01) as running:
+        asked = asyncio.create_task(running.chat())
+        answer = asyncio.Event()
+
+        async def grant_late(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            await answer.wait()
+            async for event in running.d.grant(request):
+                yield event
+
+        running.d.on_reserve = grant_late
+
+        async def is_counted() -> bool:
+            return await running.metric("twostep_router_hedges_total", what="no_other_node") == 1
+
+        await until(is_counted)
+        answer.set()
+        assert (await asked).status_code == 200
+        assert len(running.d.seen.reserves) == 1
+
+
+async def test_a_node_that_fails_again_and_again_rests_and_comes_back(tmp_path: Path) -> None:
+    async with cluster(tmp_path, max_attempts=1, recovery_wait_s=0.0) as running:
+        fail_prefill(running.p, EngineFault("it is broken"))
+        failed = [(await running.chat()).json()["error"]["code"] for _ in range(FAILURES_IN_A_ROW)]
+        assert failed == ["engine_fault"] * FAILURES_IN_A_ROW
+        assert (await running.chat()).json()["error"]["code"] == "no_ready_node"
+        running.p.on_prefill = running.p.compute
+
+        async def is_back() -> bool:
+            return (await running.chat()).status_code == 200
 
         await until(is_back)
         assert await content(running) == "Hello, world"
