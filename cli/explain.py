@@ -82,7 +82,8 @@ def _times(cost: Mapping[str, float]) -> str:
 
 
 def _cached(attempt: Mapping[str, Any], whose: str) -> str:
-    cached = f"{attempt[f'{whose}_cached_tokens']} tokens cached"
+    num_cached = attempt[f"{whose}_cached_tokens"]
+    cached = f"{'an unknown number of' if num_cached is None else num_cached} tokens cached"
     return f"{cached}, {attempt[f'{whose}_decode_cached_tokens']} on the decode node" if attempt["prefill"] else cached
 
 

@@ -15,6 +15,7 @@ from twostep.decode_node.orders import Granted, ReserveOrder
 from twostep.decode_node.progress import ProgressWatch
 from twostep.engine.engine import Prepared, Reservation
 from twostep.kv_transfer.handoff_state import HandoffState, move
+from twostep.node.config import Timers
 from twostep.node.handoff_messages import Answer
 from twostep.node.trace import Tracer
 
@@ -33,6 +34,10 @@ class ExpectedLeg:
     watch: ProgressWatch
     verifying: asyncio.Task[Answer] | None = None
     done_at: float = math.inf
+
+    def due_at(self, timers: Timers) -> float:
+        """Return when it is to be given up, unless it moves or, once P has said its last word, is verified before."""
+        return self.done_at + timers.progress_s if self.verifying else self.watch.due_at(timers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,15 +47,17 @@ class Handoffs:
         self._handoffs[handoff.id] = handoff
 
     def remove(self, handoff: Handoff) -> None:
-        """Take the handoff off the table; its id is releasing until `released`."""
+        """Take the handoff off the table; the id of one that holds blocks is releasing until `released`."""
         del self._handoffs[handoff.id]
-        self._releasing.add(handoff.id)
+        if handoff.reservation:
+            self._releasing.add(handoff.id)
 
     def released(self, request: RequestId) -> None:
         self._releasing.discard(request)
 
-    def is_releasing(self, request: RequestId) -> bool:
-        return request in self._releasing
+    def awaits_copy(self, handoff: Handoff) -> bool:
+        """Return whether a copy of an earlier leg may still be running into blocks of this request."""
+        return handoff.id in self._releasing or not handoff.is_quiet
 
     def unattached_blocks(self) -> int:
         """Return how many KV blocks are held by requests whose KV is not in place yet."""

@@ -1,6 +1,7 @@
 """Takes up what prefill nodes say about their legs. Late, repeated and unknown messages change nothing and are counted."""
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 
 from twostep.core.errors import NodeUnavailable, StaleLeg, TransferFailed, TransferTimeout
@@ -92,29 +93,36 @@ class Legs:
                 self._verification.lose(handoff, NodeUnavailable(f"{source} has been started anew"), drained=False)
 
     def watch(self) -> None:
-        """Give up what makes no progress, and end what waited in vain for another attempt; called by the timer."""
-        now, timers = self._parts.clock(), self._parts.timers
+        """Give up what makes no progress, and end what waited in vain for another attempt or for an earlier one's copy.
+
+        Called by the timer.
+        """
+        now = self._parts.clock()
         for handoff in self._parts.handoffs:
-            if handoff.leg and (verifying := handoff.leg.verifying):
-                if now >= handoff.leg.done_at + timers.progress_s:
-                    complaint = f"what has landed was not verified for {timers.progress_s:g} s"
-                    self._give_up(handoff, TransferTimeout(f"request {handoff.id}: {complaint}"), drained=True)
-                    verifying.cancel()
-            elif handoff.leg:
-                if complaint := handoff.leg.watch.complaint(now, timers):
-                    error = TransferTimeout(f"request {handoff.id}: {handoff.leg.id.source} {complaint}")
-                    self._give_up(handoff, error, drained=False)
-            elif handoff.loss and now >= handoff.loss.at + timers.retry_s:
-                self._release.end(handoff, error=handoff.loss.error)
+            if now < self._due_at(handoff):
+                continue
+            if handoff.leg:
+                self._give_up(handoff, handoff.leg, now)
+            else:
+                self._release.end(handoff, error=handoff.loss.error if handoff.loss else self._no_end_of_copy(handoff))
 
     def due_at(self) -> Iterator[float]:
         """Return when `watch` will have something to end, should nothing happen until then."""
-        for handoff in self._parts.handoffs:
-            if handoff.leg:
-                timers, leg = self._parts.timers, handoff.leg
-                yield leg.done_at + timers.progress_s if leg.verifying else leg.watch.due_at(timers)
-            elif handoff.loss:
-                yield handoff.loss.at + self._parts.timers.retry_s
+        return map(self._due_at, self._parts.handoffs)
+
+    def _due_at(self, handoff: Handoff) -> float:
+        """Return when a handoff has waited long enough; infinite where it waits for nothing that a timer is for."""
+        timers = self._parts.timers
+        if handoff.leg:
+            return handoff.leg.due_at(timers)
+        if handoff.loss:
+            return handoff.loss.at + timers.retry_s
+        awaits_copy = handoff.granted is None and self._parts.handoffs.awaits_copy(handoff)
+        return handoff.ordered_at + timers.progress_s if awaits_copy else math.inf
+
+    def _no_end_of_copy(self, handoff: Handoff) -> NodeUnavailable:
+        within = f"{self._parts.timers.progress_s:g} s"
+        return NodeUnavailable(f"request {handoff.id}: a copy of an earlier attempt into its blocks has not ended in {within}")
 
     async def _verified(self, expected: ExpectedLeg) -> Answer:
         """Return what verifying a leg comes to, or what was recorded when that was given up."""
@@ -124,9 +132,16 @@ class Legs:
             return self._parts.answers.find(expected.id) or UNKNOWN
         return expected.verifying.result()
 
-    def _give_up(self, handoff: Handoff, error: TransferTimeout, *, drained: bool) -> None:
+    def _give_up(self, handoff: Handoff, leg: ExpectedLeg, now: float) -> None:
         """Lose a leg that is stuck, here or at P, or whose P is silent: the router may hear of it from this node alone."""
-        self._verification.lose(handoff, error, drained=drained)
+        timers = self._parts.timers
+        if leg.verifying:
+            leg.verifying.cancel()
+            complaint = f"what has landed was not verified for {timers.progress_s:g} s"
+        else:
+            complaint = f"{leg.id.source} {leg.watch.complaint(now, timers)}"
+        error = TransferTimeout(f"request {handoff.id}: {complaint}")
+        self._verification.lose(handoff, error, drained=leg.verifying is not None)
         self._release.tell_lost(handoff, error)
 
     def _hear(self, told: LegProgress, engine_step: int) -> bool:

@@ -41,8 +41,12 @@ class Release:
             parts.unattached_holds.record(len(handoff.reservation.table), unattached_s)
         if isinstance(error, CUT_SHORT):
             self.free_watch.begin(handoff.id, now)
-        parts.engine.end(handoff.id)
-        self._when_quiet(handoff, lambda: self._free(handoff))
+        if handoff.reservation:
+            parts.engine.end(handoff.id)
+            self._when_quiet(handoff, lambda: self._free(handoff))
+        else:
+            # What the engine may hold under this id is an earlier life's of the request, for that one to give back.
+            self._given_back()
 
     def tell_lost(self, handoff: Handoff, error: ServingError) -> None:
         """Give the router the last word about an attempt whose leg is lost; its blocks wait for the next one."""
@@ -81,6 +85,9 @@ class Release:
     def _free(self, handoff: Handoff) -> None:
         self._parts.engine.release(handoff.id)
         self._parts.handoffs.released(handoff.id)
+        self._given_back()
+
+    def _given_back(self) -> None:
         self.free_watch.check()
         self._on_room()
 

@@ -1,7 +1,7 @@
 """Takes requests in: refuses at once what can never be served, queues the rest, and renews handoffs for later attempts."""
 
 import itertools
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twostep.core.errors import (
@@ -35,8 +35,8 @@ from twostep.node.waiting_queue import Tried, WaitingQueue
 
 RENEWABLE = frozenset({HandoffState.RESERVED, HandoffState.FILLING})
 SUPERSEDED = "a later attempt of the same request has come"
-ITS_OWN = frozenset({engine.Lacking.RELEASE, admission.Lacking.PAIR})
-"""What a request may lack without those behind it making its wait longer."""
+LACKING: Mapping[str, Tried] = {engine.Lacking.RELEASE: Tried.NOT_YET, admission.Lacking.PAIR: Tried.GROUP_FULL}
+"""What a request may lack without everybody behind it making its wait longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,12 @@ class ReservationQueue:
         limits: Limits,
     ) -> None:
         self.waiting: WaitingQueue[Handoff] = WaitingQueue(
-            self._try_grant, parts.clock, limits.patience, order=self._order, on_bypass=parts.metrics.queue_bypasses.inc
+            self._try_grant,
+            parts.clock,
+            limits.patience,
+            order=self._order,
+            group=lambda handoff: handoff.order.source and handoff.order.source.node,
+            on_bypass=parts.metrics.queue_bypasses.inc,
         )
         self._parts = parts
         self._admission = admission
@@ -174,7 +179,7 @@ class ReservationQueue:
         handoffs = self._parts.handoffs
         if handoff.is_over:
             return Tried.GONE
-        if handoffs.is_releasing(handoff.id) or not handoff.is_quiet:
+        if handoffs.awaits_copy(handoff):
             return Tried.NOT_YET
         try:
             self._grant(handoff, self._admission.take(handoff, handoffs.unattached_blocks()))
@@ -189,7 +194,7 @@ class ReservationQueue:
         if busy.lacking != handoff.lacking:
             handoff.lacking = busy.lacking
             self._parts.metrics.preallocation_failures.labels(busy.lacking).inc()
-        return Tried.NOT_YET if busy.lacking in ITS_OWN else Tried.NO_ROOM
+        return LACKING.get(busy.lacking, Tried.NO_ROOM)
 
     def _grant(self, handoff: Handoff, granted: Granted) -> None:
         if handoff.state is HandoffState.QUEUED:

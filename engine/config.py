@@ -24,8 +24,8 @@ class SchedulingConfig:
     urgent_s: Seconds = 1.0
     """Prompts with less slack than this before their deadlines come first, the one with the least slack before the others."""
     aging_s: Seconds = 10.0
-    """A request gains one level of priority each time it has waited this long, counted from its arrival at the router. One that
-    so comes before the usual priority, 0, is as urgent as any, unless it cannot be answered by its deadline."""
+    """A request gains one level of priority each time it has waited this long, counted from its arrival at the router. Those
+    before the usual priority, 0, so or by their own, precede whatever wishes those of it have; slack decides among equals."""
     hopeless: Literal["serve_last", "refuse"] = "serve_last"
     """What to do with a request whose prompt can no longer be computed by its deadline."""
     turn_tokens: Count = 512
@@ -64,7 +64,8 @@ class EngineConfig:
     """CPU threads that compute the model; unset: `OMP_NUM_THREADS`, or one for each core that this process may use."""
     own_cores: bool = False
     """Whether no other program computes on the cores of a node on CPU, as where a container has cores to itself. Model steps
-    then take only what nothing else wants of a core, and no reservation waits for one; where others compute, they starve."""
+    then take only what nothing else wants of a core, and no reservation waits for one; where others compute, they starve. A
+    node on a GPU refuses it."""
     kernels: Literal["auto", "amx", "avx512bf16", "avx512", "avx2", "portable", "torch"] = "auto"
     """What computes. On a CPU: kernels compiled for this machine's best instructions (`auto`), for those named, or torch alone.
     Nodes that hand KV to each other must compute alike, so on a fleet of unequal processors name what all of them have. On a

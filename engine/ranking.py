@@ -14,7 +14,7 @@ from twostep.core.request import Request, Timing
 SLACK_STEP_S = 0.05
 """Slacks that differ by less count as equal, lest priority never counts."""
 
-Rank = tuple[bool, int, int, int]
+Rank = tuple[bool, int, int, int, int]
 """Compares requests: the lower is served first."""
 
 
@@ -58,20 +58,20 @@ class Ranking:
     def rank(self, claim: Claim, num_tokens: int) -> Rank:
         """Return where a request stands of which `num_tokens` are to be computed; who comes too late comes last.
 
-        Who has waited until it precedes new ones of the usual priority, 0, is as urgent as anybody while its deadline can be
-        met: else those with wishes could pass one that has none, or has missed its own, for ever.
+        Who precedes new ones of the usual priority, 0, by its own priority or by its age, is more urgent than any of them while
+        its deadline can be met, and slack decides only among those of one priority: else wishes could pass a request that has
+        none, or has missed its own, for ever; and one that has grown old could pass a dearer one that has no wish.
         """
         slack_s = min(claim.wanted_by, claim.deadline) - self.now - num_tokens * self.prefill_token_s
-        if self._has_waited_long(claim) and not self.is_hopeless(claim, num_tokens):
-            slack_s = 0.0
-        urgency = int(min(max(slack_s, 0.0), self.policy.urgent_s) / SLACK_STEP_S)
-        return slack_s < 0, urgency, self.aged_priority(claim), claim.arrival
+        is_late, urgent_s = slack_s < 0, self.policy.urgent_s
+        slack = int((urgent_s if is_late else min(slack_s, urgent_s)) / SLACK_STEP_S)
+        priority = self.aged_priority(claim)
+        if priority < 0 and not self.is_hopeless(claim, num_tokens):
+            return False, 0, priority, slack, claim.arrival
+        return is_late, slack, priority, slack, claim.arrival
 
     def aged_priority(self, claim: Claim) -> int:
         return claim.priority - int(max(0.0, self.now - claim.born_at) / self.policy.aging_s)
-
-    def _has_waited_long(self, claim: Claim) -> bool:
-        return self.now - claim.born_at >= self.policy.aging_s and self.aged_priority(claim) < 0
 
     def is_hopeless(self, claim: Claim, num_tokens: int) -> bool:
         """Return whether they cannot be computed by the request's deadline, though everything were for it from now on."""

@@ -54,6 +54,8 @@ def _gpu_runner(folder: Path, config: EngineConfig, landing_bytes: int, tell: Te
 
     if config.kernels not in ("auto", "torch"):
         raise ConfigError(f"engine.kernels = {config.kernels}: that is for CPUs, and engine.device is a GPU here")
+    if config.own_cores:
+        raise ConfigError("engine.own_cores = true: that is for CPUs, and engine.device is a GPU here")
     require_gpu()
     reason = why_uncovered(folder)
     if config.kernels == "torch" or reason:

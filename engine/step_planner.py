@@ -115,7 +115,7 @@ class StepPlanner:
             num_computed,
             num_tokens,
             self._sequences.num_slots(sequence),
-            (False, 0, 0, sequence.arrival) if num_pending == 1 else ranking.rank(sequence.claim, num_pending),
+            (False, 0, 0, 0, sequence.arrival) if num_pending == 1 else ranking.rank(sequence.claim, num_pending),
             sequence.request.level.tenant,
             ranking.now - sequence.served_at,
         )

@@ -32,9 +32,12 @@ class Readiness:
         self._stalled_s = self._feed.stalled_s()
 
     def require_open(self, node: NodeRef) -> None:
-        """Raise NodeDraining for what comes anew while `node` drains or is out of service: routers hear of that later."""
+        """Raise NodeDraining for what comes anew while `node` drains or is out of service: routers hear of that later.
+
+        Clients may read what it says: why somebody has taken the node out of service is not for them.
+        """
         if self.is_draining or self.cordon:
-            raise NodeDraining(f"{node} takes nothing new: {self.reason}")
+            raise NodeDraining(f"{node} is draining")
 
     @property
     def reason(self) -> str:

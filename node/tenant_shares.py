@@ -19,5 +19,6 @@ class TenantShares:
         return self._tokens
 
     def take(self, tenant: str, num_tokens: int) -> None:
-        """A waiting request of `tenant` has got its room."""
-        self._tokens[tenant] = self._tokens.get(tenant, 0) + num_tokens
+        """A waiting request of `tenant` has got its room. Who stood before it could not go, and is owed nothing."""
+        before = self._tokens.get(tenant, 0)
+        self._tokens = {one: max(had, before) for one, had in self._tokens.items()} | {tenant: before + num_tokens}

@@ -2,7 +2,7 @@
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -24,6 +24,11 @@ class Tried(enum.Enum):
     """Others hold what it needs: whoever passes it delays it."""
     NOT_YET = "not_yet"
     """It waits for something of its own: nobody who passes it delays it."""
+    GROUP_FULL = "group_full"
+    """Its group has as much as it may: those of another who pass it do not delay it, and none of its own does pass it."""
+
+
+STILL_WAITS = frozenset({Tried.NO_ROOM, Tried.NOT_YET, Tried.GROUP_FULL})
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +46,8 @@ class WaitingQueue(Generic[T]):
     """Those who wait for memory. Owned by the control thread.
 
     `try_admit(item)` takes everything the item needs, or nothing. `order(items)` returns the places of items, given as they
-    came, in the order in which they are to be served; unset: as they came. `on_bypass` is called when one has passed others.
+    came, in the order in which they are to be served; unset: as they came. `group(item)` tells who shares what a group may have
+    at most. `on_bypass` is called when one has passed others.
     """
 
     def __init__(
@@ -51,12 +57,14 @@ class WaitingQueue(Generic[T]):
         patience: Patience,
         *,
         order: Callable[[Sequence[T]], Sequence[int]] = lambda items: range(len(items)),
+        group: Callable[[T], Hashable] = id,
         on_bypass: Callable[[], None] = lambda: None,
     ) -> None:
         self._try_admit = try_admit
         self._clock = clock
         self._patience = patience
         self._order = order
+        self._group = group
         self._on_bypass = on_bypass
         self._waiting: deque[_Waiter[T]] = deque()
         self._advancing = False
@@ -103,12 +111,15 @@ class WaitingQueue(Generic[T]):
 
     def _advance_once(self) -> None:
         blocked: list[_Waiter[T]] = []
+        full: set[Hashable] = set()
         num_in_vain = 0
         for waiter in self._in_order():
-            if waiter not in self._waiting:
+            if waiter not in self._waiting or self._group(waiter.item) in full:
                 continue
             tried = self._try_admit(waiter.item)
-            num_in_vain += tried in (Tried.NO_ROOM, Tried.NOT_YET)
+            if tried is Tried.GROUP_FULL:
+                full.add(self._group(waiter.item))
+            num_in_vain += tried in STILL_WAITS
             self._take_up(tried, waiter, blocked)
             if num_in_vain == MAX_IN_VAIN or not self._may_pass(blocked):
                 return
@@ -125,7 +136,7 @@ class WaitingQueue(Generic[T]):
         if tried is Tried.NO_ROOM:
             waiter.since = self._clock() if waiter.since is None else waiter.since
             blocked.append(waiter)
-        elif tried is not Tried.NOT_YET and waiter in self._waiting:
+        elif tried not in STILL_WAITS and waiter in self._waiting:
             self._waiting.remove(waiter)
         if tried is Tried.ADMITTED and blocked:
             self._on_bypass()

@@ -47,12 +47,6 @@ class Timeline:
     last_token: float = 0.0
     ended: float | None = None
 
-    @property
-    def first_token_s(self) -> float | None:
-        """How long the last attempt took to bring the first token; None where an earlier one had, or none has."""
-        first = self.first_token
-        return None if first is None or first < self.reserve_sent else first - self.reserve_sent
-
     def begin_attempt(self, now: float) -> None:
         self.reserve_sent = self.reserved = now
         self.first_sent = now if self.first_sent is None else self.first_sent

@@ -76,7 +76,8 @@ class RouterConfig:
     """How long a request waits for nodes when none can serve it, such as when both pools are scaled to zero. With 0 it is
     refused with 503 at once, and a router without nodes is not ready; otherwise it is, so that requests can wake them."""
     recovery_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
-    """How long a request that has lost a node waits for another one to be ready, before it fails."""
+    """How long a request that has lost a node waits for another one to be ready, before it fails; one without a token yet waits
+    for `node_wait_s`, where that is longer."""
     max_attempts: Count = 5
     """How many times one request may be placed, the first included."""
     retry_share: Annotated[float, Field(ge=0, le=1)] = 0.2

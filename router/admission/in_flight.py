@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from twostep.core.clock import Clock
-from twostep.core.errors import NoReadyNode, QueueFull
+from twostep.core.errors import NoReadyNode, QueueFull, TooLarge
 from twostep.core.turnover import HoldMeter, Supply
 from twostep.router.metrics import Metrics
 
@@ -33,9 +33,14 @@ class Admission:
 
     @contextmanager
     def admit(self, num_requests: int = 1) -> Iterator[None]:
-        """Hold places for the block. Raises QueueFull (429), or NoReadyNode (503) when the router is about to stop."""
+        """Hold places for the block.
+
+        Raises QueueFull (429), TooLarge (413) for more than there ever are, NoReadyNode (503) when the router is about to stop.
+        """
         if self.is_closed:
             raise NoReadyNode("this router is stopping", retry_after_s=RETRY_AFTER_S)
+        if num_requests > self._max_in_flight:
+            raise TooLarge(f"at most {self._max_in_flight} requests are served at once, found {num_requests} in one")
         began = self._clock()
         if self._num_in_flight + num_requests > self._max_in_flight:
             limit = f"at most {self._max_in_flight} requests are served at once"

@@ -237,8 +237,10 @@ class NodeConnection:
         self._unknown = {request: self._unknown.get(request, now) for request in missing}
         # A moment may be a request's way to the node: heartbeats can follow each other at once.
         for request in [request for request, since in self._unknown.items() if now - since >= self._config.heartbeat_s / 2]:
-            error = NodeUnavailable(f"{beat.status.ref} no longer knows the request")
-            self._requests[request].lose(beat.status.ref, error)
+            # Said once: what nothing is left of does not live here, and who waits for another node reads nothing meanwhile.
+            guest = self._requests[request]
+            self.remove(request)
+            guest.lose(beat.status.ref, NodeUnavailable(f"{beat.status.ref} no longer knows the request"))
 
     def _followed(self) -> Followed | None:
         ref = self.description.ref if self.description else None

@@ -41,7 +41,7 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a request found in the prefix caches: the prefill node's, None when none served, and the decode node's."""
+    """What a request found in the prefix caches: the prefill node's, None when none served or told, and the decode node's."""
 
     prefill_tokens: int | None
     decode_tokens: int

@@ -196,9 +196,10 @@ class PrefixIndex:
     def note_sent(self, node: NodeRef, prompt: PromptHashes, *, until: float) -> None:
         """Take a prompt's blocks to be at a node until then: it has been sent there. Kept are its marks."""
         known = self._known.get(node)
-        if known is None:
+        marks = prompt.marks(known.naming) if known else []
+        if known is None or not marks:
             return
-        marks, sent, holders = prompt.marks(known.naming), known.sent, self._sent[known.naming]
+        sent, holders = known.sent, self._sent[known.naming]
         for block in marks:
             before = sent.get(block)
             if before is None:

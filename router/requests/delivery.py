@@ -38,7 +38,8 @@ class Delivery:
         fresh = self._tokens[self._num_put :]
         if fresh and not self._sink.is_satisfied:
             self._num_put += len(fresh)
-            self._is_out = self._sink.put(fresh)
+            # What says nothing yet, as half a character, is out at once, and what waits before it is not.
+            self._is_out = self._sink.put(fresh) and self._is_out
             if self._is_out and self.first_out is None:
                 self.first_out = self._clock()
         return self._is_out

@@ -143,9 +143,12 @@ class Dispatcher:
         return self._placer.place(errand, num_accepted=num_accepted, keep=keep, avoid=avoid)
 
     async def place_again(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
+        # Of which nothing is there yet, that is for its client a new request, and waits as one.
+        wait_s = max(self._config.recovery_wait_s, 0.0 if num_accepted else self._config.node_wait_s)
         try:
-            async with asyncio.timeout(self._config.recovery_wait_s):
-                return await self._first_placement(errand, num_accepted, keep, avoid)
+            with self._metrics.waiting.track_inprogress():
+                async with asyncio.timeout(wait_s):
+                    return await self._first_placement(errand, num_accepted, keep, avoid)
         except TimeoutError:
             return self.place(errand, num_accepted, keep, avoid)
 

@@ -21,12 +21,14 @@ ABANDONED = "client_gone"
 class AttemptStory:
     """One attempt: where it was placed, how many tokens the answer had by then, and why it failed, if it did.
 
-    What came of one that ended well can be held against what its placement expected: `first_token_s` after the nodes were
-    asked, None where an earlier attempt brought the first token, and what was `found` in the prefix caches.
+    What came of one that ended well can be held against what its placement expected: `first_token_s` after its nodes were
+    asked, at `asked_at` on the router's clock, None where an earlier attempt brought the first token, and what was `found` in
+    the prefix caches.
     """
 
     placement: Placement
     num_tokens: int
+    asked_at: float
     error: str = ""
     first_token_s: float | None = None
     found: Found | None = None
@@ -44,8 +46,8 @@ class RequestStory:
     outcome: str = RUNNING
     bill: Bill | None = None
 
-    def begin_attempt(self, placement: Placement, num_tokens: int) -> None:
-        self.attempts.append(AttemptStory(placement, num_tokens))
+    def begin_attempt(self, placement: Placement, num_tokens: int, now: float) -> None:
+        self.attempts.append(AttemptStory(placement, num_tokens, now))
 
     def fail_attempt(self, error: str, placement: Placement | None = None) -> None:
         """Note why the attempt that was placed there has failed, by default the latest. What is noted first stands."""
@@ -53,10 +55,14 @@ class RequestStory:
         if tried and not tried.error:
             tried.error = error
 
-    def end_attempt(self, placement: Placement, first_token_s: float | None, found: Found) -> None:
-        """Note what came of the attempt that was placed there, and ended well."""
-        if tried := self._latest(placement):
-            tried.first_token_s, tried.found = first_token_s, found
+    def end_attempt(self, placement: Placement, first_token: float | None, found: Found) -> None:
+        """Note what came of the attempt that was placed there, and ended well; `first_token` is when the request's came."""
+        tried = self._latest(placement)
+        if tried is None:
+            return
+        tried.found = found
+        if first_token is not None and first_token >= tried.asked_at:
+            tried.first_token_s = first_token - tried.asked_at
 
     def _latest(self, placement: Placement | None) -> AttemptStory | None:
         return next((one for one in reversed(self.attempts) if placement is None or one.placement is placement), None)

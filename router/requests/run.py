@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from twostep.core.errors import NodeUnavailable, NoReadyNode, Overloaded, ServingError
+from twostep.core.errors import NodeDraining, NodeUnavailable, NoReadyNode, Overloaded, ServingError
 from twostep.core.ids import NodeRef, RequestId
 from twostep.core.request import FinishReason
 from twostep.router.bill import Bill, Timeline, cached_tokens, make_bill
@@ -32,7 +32,10 @@ class Nodes(Protocol):
         """Choose nodes: prefer to keep the named decode node, avoid what has failed. Raises NoReadyNode."""
 
     async def place_again(self, errand: Errand, num_accepted: int, keep: NodeRef | None, avoid: Avoid) -> Placement:
-        """The same, for a request that has lost a node: wait a moment for another to be ready. Raises NoReadyNode."""
+        """The same, for a request that has lost a node: wait for another to be ready, for a moment once tokens are there.
+
+        Raises NoReadyNode.
+        """
 
     def may_retry(self, error: ServingError) -> bool:
         """Return whether one more attempt is allowed after `error`, and count it as made."""
@@ -164,6 +167,7 @@ class Run:
     async def _retry_or_raise(self, decision: Retry | Fail) -> None:
         if self._sink.is_satisfied:
             return
+        self._story.fail_attempt(decision.error.message, self._state.placement)
         if isinstance(decision, Fail):
             raise decision.error
         await self._recover(decision)
@@ -177,10 +181,11 @@ class Run:
     async def _begin(self, placement: Placement) -> None:
         self._state.begin_attempt(placement)
         self._end_losers()
-        self._story.begin_attempt(placement, len(self._state.tokens))
+        now = self._now()
+        self._story.begin_attempt(placement, len(self._state.tokens), now)
+        self._times.begin_attempt(now)
         if placement.bypass:
             self._metrics.bypass.labels(placement.bypass).inc()
-        self._times.begin_attempt(self._now())
         self._stop_hedging()
         slow = ReserveSlow(self._state.attempt)
         self._hedging = asyncio.get_running_loop().call_later(self._hedge_after_s, self._inbox.put, slow)
@@ -202,15 +207,15 @@ class Run:
         else:
             self._metrics.hedges.labels("asked").inc()
             log.info("another node is asked as well", extra={"request": self._request.id, "silent": str(silent)})
-            self._story.begin_attempt(placement, len(self._state.tokens))
+            self._story.begin_attempt(placement, len(self._state.tokens), self._now())
             await self._legs.reserve(self._state.hedge(placement), placement, tuple(self._state.tokens))
 
     def _end_losers(self) -> None:
-        """End the attempts of which another one was faster."""
+        """End the attempts that another one, made beside them, has won against."""
         while self._state.losers:
             loser = self._state.losers.pop()
-            self._story.fail_attempt("another node was faster", loser)
-            self._legs.end(loser.decode.ref, "another node was faster")
+            self._story.fail_attempt(loser.reason, loser.placement)
+            self._legs.end(loser.placement.decode.ref, "another node serves the request")
 
     def _stop_hedging(self) -> None:
         if self._hedging:
@@ -219,21 +224,24 @@ class Run:
     async def _recover(self, retry: Retry) -> None:
         """Start a new attempt from the accepted tokens.
 
-        Raises the error that made it necessary when no node is left, or the router's budget is spent.
+        Raises the error that made it necessary when the router's budget is spent, or no node is left; NoReadyNode where the
+        last one drains.
         """
         if not self._nodes.may_retry(retry.error):
             self._metrics.retries_refused.labels(retry.error.code).inc()
             raise retry.error
         failed = self._state.placement
-        self._story.fail_attempt(retry.error.message)
         self._metrics.retries.labels(retry.blame, retry.error.code).inc()
         log.info("new attempt", extra={"request": self._request.id, "blame": retry.blame, "reason": retry.error.message})
         self._drop(failed, retry)
         try:
             keep = failed.decode.ref if retry.blame is Blame.PREFILL else None
             placement = await self._nodes.place_again(self._errand, len(self._state.tokens), keep, self._avoid())
-        except NoReadyNode as cause:
-            raise retry.error from cause
+        except NoReadyNode as none_left:
+            if isinstance(retry.error, NodeDraining):
+                # Nothing has failed: its client is to hear that there is no other node, and when to come again.
+                raise
+            raise retry.error from none_left
         if isinstance(retry.error, Overloaded) and placement.decode.ref in self._state.avoid:
             raise retry.error
         await self._begin(placement)
@@ -279,7 +287,7 @@ class Run:
             decode_node=placement.decode.ref.id,
         )
         found = Found(state.prefill_bill.cached_tokens if state.prefill_bill else None, state.decode_cached_tokens)
-        self._story.end_attempt(placement, self._times.first_token_s, found)
+        self._story.end_attempt(placement, self._times.first_token, found)
         self._nodes.learn(placement, found, bill, len(state.tokens))
         return Outcome(finish, cached, bill, placement)
 

@@ -82,8 +82,17 @@ class Fail:
     error: ServingError
 
 
+@dataclass(frozen=True, slots=True)
+class Loser:
+    """The one of two attempts beside each other that is not needed any more, and why."""
+
+    placement: Placement
+    reason: str
+
+
 Decision = Wait | StartPrefill | Accept | Finish | Retry | Hedge | Fail
 WAIT = Wait()
+SLOWER = "another node was faster"
 
 
 class RequestState:
@@ -93,10 +102,10 @@ class RequestState:
         self._request = request
         self._max_attempts = max_attempts
         self._phase = Phase.RESERVING
-        self._placement: Placement | None = None
-        self._last_attempt = 0
-        self._spare: tuple[int, Placement] | None = None
-        """The attempt that hedges the current one while both are asked for room, and where it was placed."""
+        self._placements: dict[int, Placement] = {}
+        """Where each attempt was placed; the first has number 1."""
+        self._spare: int | None = None
+        """The attempt that hedges the current one while both are asked for room."""
         self._has_heard = False
         self.attempt = 0
         self.tokens: list[int] = []
@@ -112,25 +121,22 @@ class RequestState:
         self.decode_bill: DecodeBill | None = None
         self.owed: set[NodeRef] = set()
         """Nodes that work on the current attempt and have not said their last word about it."""
-        self.losers: list[Placement] = []
-        """Attempts that are not needed any more, for their reader to end."""
+        self.losers: list[Loser] = []
+        """For their reader to end."""
 
     @property
     def placement(self) -> Placement:
-        if self._placement is None:
-            raise RuntimeError("the request has not been placed yet")
-        return self._placement
+        """Of the current attempt. Raises LookupError before the first."""
+        return self._placements[self.attempt]
 
     def begin_attempt(self, placement: Placement) -> None:
-        self._drop_spare()
-        self._last_attempt += 1
-        self._take_up(self._last_attempt, placement)
+        self._drop_spare("a new attempt begins")
+        self._take_up(self._place(placement))
 
     def hedge(self, placement: Placement) -> int:
         """Have another attempt beside the current one until either gets room. Returns its number."""
-        self._last_attempt += 1
-        self._spare = (self._last_attempt, placement)
-        return self._last_attempt
+        self._spare = self._place(placement)
+        return self._spare
 
     def take_next(self, events: Sequence[Event]) -> int:
         """Accept the tokens at the head of `events` that are waited for; returns how many. Most messages ask nothing more."""
@@ -146,9 +152,24 @@ class RequestState:
 
     def on(self, event: Event) -> Decision:
         """Return what follows from `event`."""
-        if self._spare and event.attempt == self._spare[0]:
+        self._note_mismatch(event)
+        if event.attempt == self._spare:
             return self._on_spare(event)
         return self._on_current(event) if event.attempt == self.attempt else Wait(ignored="old_attempt")
+
+    def _place(self, placement: Placement) -> int:
+        """Return the number of a new attempt."""
+        attempt = len(self._placements) + 1
+        self._placements[attempt] = placement
+        return attempt
+
+    def _note_mismatch(self, event: Event) -> None:
+        """Whichever attempt it was of which a node says that it does not match the other: it never will."""
+        if not isinstance(event, ReserveFailed | PrefillFailed | DecodeEnded | NodeLost):
+            return
+        placed = self._placements.get(event.attempt)
+        if isinstance(event.error, FingerprintMismatch) and placed and placed.prefill:
+            self.mismatched.append((placed.prefill.ref, placed.decode.ref))
 
     def _on_current(self, event: Event) -> Decision:
         match event:
@@ -176,36 +197,34 @@ class RequestState:
             case NodeLost():
                 return self._on_node_lost(event)
 
-    def _take_up(self, attempt: int, placement: Placement) -> None:
-        self._placement = placement
+    def _take_up(self, attempt: int) -> None:
         self._phase = Phase.RESERVING
         self._has_heard = False
         self.attempt = attempt
         self.decode_cached_tokens = 0
         self.prefill_bill = self.decode_bill = None
-        self.owed = {placement.decode.ref}
+        self.owed = {self.placement.decode.ref}
 
-    def _drop_spare(self) -> None:
+    def _drop_spare(self, reason: str) -> None:
         if self._spare:
-            self.losers.append(self._spare[1])
+            self.losers.append(Loser(self._placements[self._spare], reason))
             self._spare = None
 
-    def _promote_spare(self) -> None:
+    def _promote_spare(self, reason: str) -> None:
+        """Go on with the other attempt: the current one has lost."""
         assert self._spare
-        (attempt, placement), self._spare = self._spare, None
-        self._take_up(attempt, placement)
+        self.losers.append(Loser(self.placement, reason))
+        attempt, self._spare = self._spare, None
+        self._take_up(attempt)
 
     def _on_spare(self, event: Event) -> Decision:
         match event:
             case ReserveFailed(error=error) | NodeLost(error=error):
-                assert self._spare
-                self._note_mismatch(error, self._spare[1])
-                self._spare = None
+                self._drop_spare(error.message)
                 return Wait(ignored="hedge_failed")
             case Reserved() | TokenArrived() | DecodeEnded():
-                self.losers.append(self.placement)
-                self._promote_spare()
-                return self.on(event)
+                self._promote_spare(SLOWER)
+                return self._on_current(event)
             case _:
                 return WAIT
 
@@ -213,13 +232,12 @@ class RequestState:
         """D has no room, or is gone; another one may have been asked already."""
         if self._spare is None:
             return self._failed(error, Blame.DECODE)
-        self._note_mismatch(error, self.placement)
         self._remember(error, Blame.DECODE)
-        self._promote_spare()
+        self._promote_spare(error.message)
         return Wait(ignored="hedged_failure")
 
     def _on_reserved(self, event: Reserved) -> Decision:
-        self._drop_spare()
+        self._drop_spare(SLOWER)
         self.decode_cached_tokens = event.cached_tokens
         if self._phase is not Phase.RESERVING:
             return WAIT  # D alone: its first token can overtake the answer to Reserve
@@ -246,7 +264,7 @@ class RequestState:
             return Wait(ignored="token_after_the_end")
         if event.index > len(self.tokens):
             return self._tokens_missing(event.index)
-        self._drop_spare()
+        self._drop_spare(SLOWER)
         self._append(event.token)
         return Accept(event.token)
 
@@ -282,7 +300,6 @@ class RequestState:
         return self._failed(NodeUnavailable(f"the stream of {self.placement.decode.ref} lost {missing}"), Blame.DECODE)
 
     def _failed(self, error: ServingError, blame: Blame) -> Decision:
-        self._note_mismatch(error, self.placement)
         if finish := self.finish_by_rule:
             return Finish(finish)
         may_help = error.retry_elsewhere or isinstance(error, Cancelled)
@@ -290,10 +307,6 @@ class RequestState:
             return Fail(error)
         self._remember(error, blame)
         return Retry(error, blame)
-
-    def _note_mismatch(self, error: ServingError, placement: Placement) -> None:
-        if isinstance(error, FingerprintMismatch) and placement.prefill:
-            self.mismatched.append((placement.prefill.ref, placement.decode.ref))
 
     def _remember(self, error: ServingError, blame: Blame) -> None:
         """Note whom the next attempt should avoid. Which end of a failed transfer is at fault cannot be told from here."""

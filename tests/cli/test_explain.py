@@ -82,6 +82,12 @@ def test_what_came_of_an_attempt_is_held_against_what_was_expected_of_it_and_of_
     )
 
 
+def test_what_a_prefill_node_has_not_told_is_not_taken_from_the_decode_node() -> None:
+    came = {"error": "", "first_token_s": 2.5, "found_cached_tokens": None, "found_decode_cached_tokens": 16}
+    *_, line = explanation_lines({**TOLD, "attempts": [{**TOLD["attempts"][0], **came}]})
+    assert line.endswith("; an unknown number of tokens cached, 16 on the decode node")
+
+
 def test_the_router_is_asked_by_the_name_that_was_given() -> None:
     asked = []
 

@@ -118,6 +118,19 @@ def test_the_oldest_of_those_who_have_waited_long_comes_first_by_its_grown_prior
     assert ranking.in_turns([aged(11.0), aged(25.0, priority=1), aged(31.0, priority=1, ttft_s=1.0)], {}) == [2, 0, 1]
 
 
+def test_a_dearer_request_precedes_what_has_grown_old_in_a_lower_class_and_new_wishes_of_the_usual_one() -> None:
+    """Each alone would be easy; all three together have one order only."""
+    ranking = Ranking(100.0, 0.001, POLICY)
+    dear, old, hasty = aged(0.1, priority=-3), aged(11.0), aged(0.1, ttft_s=0.5)
+    assert ranking.in_turns([hasty, old, dear], {}) == [2, 1, 0]
+
+
+def test_among_dear_requests_of_one_priority_the_least_slack_comes_first_and_a_wish_that_was_missed_counts_no_more() -> None:
+    ranking = Ranking(100.0, 0.001, POLICY)
+    missed, patient, hasty = (aged(0.6, priority=-1, ttft_s=wish_s) for wish_s in (0.5, None, 0.9))
+    assert ranking.in_turns([missed, patient, hasty, aged(0.1, priority=-2)], {}) == [3, 2, 0, 1]
+
+
 def test_who_cannot_be_served_in_time_comes_last_however_long_it_has_waited() -> None:
     assert Ranking(100.0, 0.001, POLICY).in_turns([aged(50.0, remaining_s=0.001), aged(0.1)], {}) == [1, 0]
 

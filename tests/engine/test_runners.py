@@ -48,10 +48,16 @@ def test_a_gpu_is_had_when_it_is_asked_for_or_the_node_does_not_start(
         build_runner(folder, EngineConfig(device=device, kernels=kernels))
 
 
-def test_cpu_kernels_are_refused_on_a_gpu(tmp_path: Path) -> None:
-    folder = write_tiny_llama(tmp_path / "m").folder
-    with pytest.raises(ConfigError, match="portable"):
-        build_runner(folder, EngineConfig(device="cuda", kernels="portable"))
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (EngineConfig(device="cuda", kernels="portable"), "engine.kernels = portable: that is for CPUs"),
+        (EngineConfig(device="cuda", own_cores=True), "engine.own_cores = true: that is for CPUs"),
+    ],
+)
+def test_what_is_for_cpus_is_refused_on_a_gpu(config: EngineConfig, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=told):
+        build_runner(write_tiny_llama(tmp_path / "m").folder, config)
 
 
 def test_a_model_that_the_kernels_cannot_compute_is_told(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ A, B, C = RequestId("a"), RequestId("b"), RequestId("c")
 
 
 def decode(request: RequestId, arrival: int, *, num_tokens: int = 11, num_slots: int = 64) -> Candidate:
-    return Candidate(request, num_tokens - 1, num_tokens, num_slots, rank=(False, 0, 0, arrival))
+    return Candidate(request, num_tokens - 1, num_tokens, num_slots, rank=(False, 0, 0, 0, arrival))
 
 
 def prefill(request: RequestId, arrival: int, num_pending: int, *, num_computed: int = 0, **more: Any) -> Candidate:
     num_tokens = num_computed + num_pending
-    return Candidate(request, num_computed, num_tokens, num_tokens, **{"rank": (False, 0, 0, arrival), **more})
+    return Candidate(request, num_computed, num_tokens, num_tokens, **{"rank": (False, 0, 0, 0, arrival), **more})
 
 
 def plan(*candidates: Candidate, budget: int = 100, num_available: int = 100, num_coming: int = 0, **more: Any) -> StepPlan:
@@ -36,8 +36,8 @@ def test_all_decodes_run_whatever_is_left_for_prompts() -> None:
 
 
 def test_prompts_share_the_budget_in_the_order_of_their_ranks() -> None:
-    late = prefill(A, 1, 30, rank=(True, 0, 0, 1))
-    urgent, dear = prefill(B, 3, 60, rank=(False, 1, 5, 3)), prefill(C, 2, 500, rank=(False, 20, -1, 2))
+    late = prefill(A, 1, 30, rank=(True, 20, 0, 20, 1))
+    urgent, dear = prefill(B, 3, 60, rank=(False, 1, 5, 1, 3)), prefill(C, 2, 500, rank=(False, 20, 1, 20, 2))
     assert plan(late, dear, urgent).runs == (Run(B, 60, 0), Run(C, 40, 0))
 
 
@@ -54,14 +54,14 @@ def test_a_decode_that_fills_its_blocks_gets_one_more() -> None:
 
 
 def test_the_prompt_that_has_waited_too_long_gets_its_minimum_before_all_others() -> None:
-    late = prefill(A, 1, 500, rank=(True, 0, 0, 1), waited_s=2.1)
-    later = prefill(B, 2, 500, rank=(True, 0, 0, 2), waited_s=2.2)
+    late = prefill(A, 1, 500, rank=(True, 20, 0, 20, 1), waited_s=2.1)
+    later = prefill(B, 2, 500, rank=(True, 20, 0, 20, 2), waited_s=2.2)
     first = prefill(C, 3, 500, waited_s=2.0)
     assert plan(late, later, first).runs == (Run(C, 92, 0), Run(B, 8, 0))
 
 
 def test_who_waits_too_long_takes_no_more_than_it_needs_and_what_is_there() -> None:
-    short = prefill(A, 1, 3, rank=(True, 0, 0, 1), waited_s=9.0)
+    short = prefill(A, 1, 3, rank=(True, 20, 0, 20, 1), waited_s=9.0)
     assert plan(short, prefill(B, 2, 500)).runs == (Run(B, 97, 0), Run(A, 3, 0))
     assert plan(prefill(A, 1, 30, waited_s=9.0), prefill(B, 2, 500), budget=8).runs == (Run(A, 8, 0),)
 

@@ -157,6 +157,22 @@ async def test_one_prefill_node_does_not_take_the_whole_landing_pool() -> None:
         await require_empty(pair)
 
 
+async def test_what_waits_for_its_pairs_share_is_not_passed_by_others_of_the_pair() -> None:
+    """Nobody would count how often: a big one could wait for as long as small ones come."""
+    config = decode_config(64, pair_bytes=7 * BLOCK_BYTES)
+    async with running_pair(MODEL, PREFILL, config) as pair:
+        holder, big, small = request("holder", 100), request("big", 200), request("small", 40)
+        granted = await pair.router.grant(holder)
+        waiting = [pair.router.reserve(one) for one in (big, small)]
+        assert [(await queued(one)).position for one in waiting] == [0, 1]
+        await finish(pair, holder, granted)
+        granted = await pair.router.grant_from(waiting[0])
+        assert pair.decode.queue.waiting_tokens() == [40]
+        await finish(pair, big, granted)
+        await finish(pair, small, await pair.router.grant_from(waiting[1]))
+        await require_empty(pair)
+
+
 async def test_a_handoff_larger_than_a_pairs_share_goes_alone() -> None:
     async with running_pair(MODEL, PREFILL, decode_config(64, pair_bytes=BLOCK_BYTES)) as pair:
         one = request("one", 100)

@@ -36,7 +36,7 @@ async def test_where_no_write_ends_any_more_the_nodes_shake_hands_anew() -> None
         faults.holding = True
         one = request("a", 100)
         prefilling = asyncio.ensure_future(pair.router.prefill(one, (await pair.router.grant(one)).ticket))
-        while not faults.num_posts:  # noqa: ASYNC110 - counted on the sender's thread
+        while not sender.flights.are_stuck(pair.decode.parts.node, for_s=0.0):  # noqa: ASYNC110 - the sender's thread tells nobody
             await asyncio.sleep(0.001)
         pair.clock.advance(CALL_S)
         await pair.router.cancel(RequestId("a"))

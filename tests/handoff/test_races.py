@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from twostep.core.errors import Cancelled, QueueFull, ServingError
+from twostep.core.errors import Cancelled, NodeUnavailable, QueueFull, ServingError
 from twostep.core.ids import RequestId
 from twostep.kv_transfer.handoff_state import HandoffState
 from twostep.node.handoff_messages import Abort, Outcome
@@ -141,6 +141,46 @@ async def test_the_same_id_waits_until_its_earlier_holder_has_left() -> None:
         await copies.called.wait()
         copies.let_go()
         await pair.router.answer("a", 2).over.wait()
+
+
+async def test_who_waits_for_its_earlier_holder_and_ends_frees_nothing_of_it() -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await pair.router.grant(request("a", 100))
+        copies = hold(pair.decode.parts.receiver, "forget")
+        await pair.router.cancel(A)
+        again = pair.router.reserve(request("a", 100), attempt=2)
+        assert (await again.read()).HasField("queued")
+        await pair.router.cancel(A)
+        assert pair.decode.parts.engine.census().referenced == 5
+        third = pair.router.reserve(request("a", 100), attempt=3)
+        assert (await third.read()).HasField("queued")
+        copies.let_go()
+        granted = await pair.router.grant_from(third)
+        await pair.router.prefill(request("a", 100), granted.ticket)
+        await pair.router.answer("a", 3).over.wait()
+        copies.let_go()
+        await pair.settle()
+        pair.require_clean()
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_the_wait_for_an_earlier_attempts_copy_has_an_end_after_which_another_node_may_help(has_ended: bool) -> None:
+    async with running_pair(MODEL, PREFILL, DECODE) as pair:
+        await pair.router.grant(request("a", 100))
+        copies = hold(pair.decode.parts.receiver, "forget")
+        if has_ended:
+            await pair.router.cancel(A)
+        again = pair.router.reserve(request("a", 100), attempt=2)
+        assert (await again.read()).HasField("queued")
+        pair.tick(advance_s=TIMERS.progress_s)
+        with pytest.raises(NodeUnavailable, match="a copy of an earlier attempt into its blocks has not ended in 30 s") as told:
+            await pair.router.grant_from(again)
+        assert told.value.retry_elsewhere
+        assert pair.decode.parts.engine.census().referenced == 5
+        copies.let_go()
+        pair.tick(advance_s=TIMERS.landing_cooldown_s)
+        await pair.settle()
+        pair.require_clean()
 
 
 async def test_a_later_attempt_on_the_same_prefill_node_waits_for_the_earlier_ones_blocks() -> None:

@@ -19,6 +19,7 @@ from twostep.kv_transfer.receiver import Receiver
 from twostep.kv_transfer.sender import Sender
 from twostep.kv_transfer.source_digests import SourceDigests
 from twostep.kv_transfer.transport import PeerLanding, Transport
+from twostep.tests.handoff.clock import ManualClock
 from twostep.tests.kv_transfer.host_memory import HostMemory, region_of
 
 PATIENCE_S = 60.0
@@ -36,14 +37,6 @@ def layout(block_tokens: int = 4, num_layers: int = 4, num_kv_heads: int = 2, he
 def local_transports() -> MakeTransport:
     fabric = LocalFabric()
     return lambda ref: LocalTransport(fabric, ref)
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class SourceNode:

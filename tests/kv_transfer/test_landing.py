@@ -11,7 +11,8 @@ from twostep.core.ids import Attempt, RequestId
 from twostep.core.ticket import LandingExtent, Leg
 from twostep.core.turnover import Supply
 from twostep.kv_transfer.landing import LandingCensus, LandingPhase, LandingPool, audit_loans, source_layout
-from twostep.tests.kv_transfer.nodes import ManualClock, layout, node
+from twostep.tests.handoff.clock import ManualClock
+from twostep.tests.kv_transfer.nodes import layout, node
 
 
 def leg(name: str) -> Leg:
@@ -70,12 +71,12 @@ def test_a_proven_extent_is_lent_again_at_once(world: World) -> None:
 
 def test_an_unproven_extent_waits_for_its_cooldown_and_is_counted(world: World) -> None:
     extent = lend(world, 100, 5)
-    world.clock.now_s = 3
+    world.clock.now = 3
     assert world.pool.give_back(extent, proven=False)
     assert world.pool.census() == LandingCensus(1000, 0, 0, 1000)
-    world.clock.now_s = 12.9
+    world.clock.now = 12.9
     assert world.pool.lend(100, 2, 5, leg("next")) is None
-    world.clock.now_s = 13
+    world.clock.now = 13
     assert lend(world, 100, 5).offset == 0
     assert world.pool.unproven_reuse == 1
 
@@ -100,9 +101,9 @@ def test_giving_back_twice_changes_nothing(world: World) -> None:
 def test_a_second_unproven_return_does_not_lengthen_the_cooldown(world: World) -> None:
     extent = lend(world, 100, 5)
     world.pool.give_back(extent, proven=False)
-    world.clock.now_s = 9
+    world.clock.now = 9
     world.pool.give_back(extent, proven=False)
-    world.clock.now_s = 10
+    world.clock.now = 10
     assert world.pool.census().free_bytes == 1000
 
 
@@ -119,7 +120,7 @@ def test_an_extent_without_slots_is_refused(world: World) -> None:
 
 def test_the_ledger_names_owner_phase_and_since_when(world: World) -> None:
     first, second = lend(world, 50, 1, "a"), lend(world, 50, 1, "b")
-    world.clock.now_s = 4
+    world.clock.now = 4
     world.pool.give_back(first, proven=False)
     rows = [(loan.owner, loan.extent, loan.phase, loan.since_s) for loan in world.pool.ledger()]
     assert rows == [(leg("a"), first, LandingPhase.DRAINING, 4), (leg("b"), second, LandingPhase.LENT, 0)]
@@ -150,7 +151,7 @@ def test_no_two_extents_overlap_and_the_census_adds_up(steps: list[tuple[str, in
             extent = pool.lend(number, 2, slots, leg("r"))
             known += [extent] if extent else []
         elif what == "wait":
-            clock.now_s += number
+            clock.advance(number)
         elif known:
             pool.give_back(known[number % len(known)], proven=what == "proven")
         _check(pool)
@@ -172,7 +173,7 @@ def test_what_one_node_may_write_to_counts_until_it_is_quiet(world: World) -> No
     assert (world.pool.bytes_of(node("p")), world.pool.bytes_of(node("q"))) == (120, 0)
     world.pool.give_back(extent, proven=False)
     assert world.pool.bytes_of(node("p")) == 120
-    world.clock.now_s += 10
+    world.clock.advance(10)
     assert world.pool.bytes_of(node("p")) == 20
 
 
@@ -181,7 +182,7 @@ def test_the_rest_of_a_cooldown_is_told(world: World) -> None:
     (lent,) = world.pool.ledger()
     assert world.pool.cooldown_left_s(lent) == 0.0
     world.pool.give_back(extent, proven=False)
-    world.clock.now_s += 4
+    world.clock.advance(4)
     (draining,) = world.pool.ledger()
     assert world.pool.cooldown_left_s(draining) == 6.0
 
@@ -189,9 +190,9 @@ def test_the_rest_of_a_cooldown_is_told(world: World) -> None:
 def test_the_pace_counts_the_cooldown_too(world: World) -> None:
     extent = lend(world, 50, 5)
     assert world.pool.supply() == Supply(free=500, held=500, mean_hold_s=None)
-    world.clock.now_s += 3
+    world.clock.advance(3)
     world.pool.give_back(extent, proven=False)
-    world.clock.now_s += 10
+    world.clock.advance(10)
     assert world.pool.supply() == Supply(free=1000, held=0, mean_hold_s=13.0)
 
 

@@ -307,21 +307,21 @@ def test_an_extent_or_table_that_does_not_fit_is_refused(world: World) -> None:
 
 def test_polling_slows_down_while_nothing_comes(world: World) -> None:
     clock = world.pair.target.clock
-    clock.now_s += 60
+    clock.advance(60)
     assert world.receiver.turn() == IDLE_POLL_S
     ticket = world.landed_leg()
     assert world.receiver.turn() == 0
     assert world.receiver.turn() == POLL_S
-    clock.now_s += 0.004
+    clock.advance(0.004)
     assert world.receiver.turn() == pytest.approx(0.0004)
-    clock.now_s += 60
+    clock.advance(60)
     assert world.receiver.turn() == MAX_POLL_S
     world.hear(ticket, LAYERS, range(3))
     assert world.receiver.turn() == 0
 
 
 def test_a_probe_makes_the_receiver_poll_fast(world: World) -> None:
-    world.pair.target.clock.now_s += 60
+    world.pair.target.clock.advance(60)
     assert world.receiver.turn() == IDLE_POLL_S
     world.heard.append(PROBE_NOTE)
     assert [world.receiver.turn(), world.receiver.turn()] == [0, POLL_S]

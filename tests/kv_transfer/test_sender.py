@@ -11,8 +11,9 @@ from twostep.kv_transfer.notes import decode_note
 from twostep.kv_transfer.outgoing import LegReport, OutgoingLeg
 from twostep.kv_transfer.pieces import Piece
 from twostep.kv_transfer.probe import probe_digest
+from twostep.tests.handoff.clock import ManualClock
 from twostep.tests.kv_transfer.faults import FaultyTransport
-from twostep.tests.kv_transfer.nodes import ManualClock, Pair, SourceNode, TargetNode, layout, local_transports, node
+from twostep.tests.kv_transfer.nodes import Pair, SourceNode, TargetNode, layout, local_transports, node
 
 MISSING = TokenRange(4, 14)
 TABLE = [BlockId(b) for b in (5, 9, 2, 11)]
@@ -91,14 +92,14 @@ def test_the_report_tells_hidden_from_exposed_time(world: World) -> None:
     world.faults.holding = True
     leg.push(range(2), range(3))
     world.turn()
-    world.clock.now_s = 2
+    world.clock.now = 2
     world.faults.holding = False
     world.turn()
-    world.clock.now_s = 5
+    world.clock.now = 5
     world.faults.holding = True
     leg.push(range(2, 4), range(3))
     world.turn()
-    world.clock.now_s = 9
+    world.clock.now = 9
     world.faults.holding = False
     report = leg.finish()
     world.turn()
@@ -279,9 +280,9 @@ def test_a_ticket_of_a_node_that_is_not_connected_is_refused_at_once(world: Worl
 def test_a_probe_proves_that_its_bytes_arrived_and_measures_them(world: World) -> None:
     target = world.pair.target
     probe = world.sender.probe(target.ref, 4096, 1024)
-    world.clock.now_s = 1
+    world.clock.now = 1
     while not probe.done():
-        world.clock.now_s += 0.5
+        world.clock.advance(0.5)
         world.turn(1)
     assert probe.result().digest == probe_digest(target.landing_bytes[4096 : 4096 + 1024].tobytes())
     assert probe.result().digest != probe_digest(target.landing_bytes[8192 : 8192 + 1024].tobytes())

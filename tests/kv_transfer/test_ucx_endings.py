@@ -18,9 +18,10 @@ from twostep.kv_transfer import ucx_arrivals
 from twostep.kv_transfer.transport import PeerLanding, Write, WriteState
 from twostep.kv_transfer.ucx_protocol import MESSAGE_BYTES
 from twostep.kv_transfer.ucx_transport import UcxTransport
+from twostep.tests.handoff.clock import ManualClock
 from twostep.tests.kv_transfer.host_memory import region_of
 from twostep.tests.kv_transfer.needs_ucx import NEEDS_UCX
-from twostep.tests.kv_transfer.nodes import ManualClock, node
+from twostep.tests.kv_transfer.nodes import node
 
 pytestmark = [*NEEDS_UCX]
 UNIT = 64 << 10
@@ -162,7 +163,7 @@ def test_nothing_lands_after_the_target_has_closed_and_the_writer_fails(target: 
 
 
 def test_a_write_that_does_not_come_in_time_fails_and_lands_nothing_more(target: Target, source: Source) -> None:
-    target.clock.now_s += ucx_arrivals.PATIENCE_S
+    target.clock.advance(ucx_arrivals.PATIENCE_S)
     target.take()
     landed = target.num_landed
     state = WriteState.PENDING

@@ -42,6 +42,15 @@ def test_who_always_has_one_request_waiting_gets_every_second_turn() -> None:
     assert served_one_by_one([*"aaaaab"], later={2: "b", 4: "b", 6: "b"}) == "ababababa"
 
 
+def test_who_could_not_go_when_its_turn_came_is_next_and_no_more_than_that() -> None:
+    shares = TenantShares()
+    for _ in range(20):
+        shares.of({"held", "b", "c"})
+        shares.take("b", 2)
+        shares.take("c", 2)
+    assert shares.of({"held", "b", "c"}) == {"held": 38, "b": 40, "c": 40}
+
+
 def test_who_waits_no_more_is_forgotten() -> None:
     shares = TenantShares()
     shares.of({"a", "b"})

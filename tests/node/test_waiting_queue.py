@@ -19,6 +19,8 @@ class Rig:
     def admit(self, item: str) -> Tried:
         if item.startswith("held"):
             return Tried.NOT_YET
+        if item.startswith("full"):
+            return Tried.GROUP_FULL
         size = int(item[0]) if item[0].isdigit() else 1
         if self.places < size:
             return Tried.NO_ROOM
@@ -156,6 +158,18 @@ def test_one_that_waits_for_something_of_its_own_stops_nobody() -> None:
     rig.waiting.append("held")
     rig.waiting.append("a")
     rig.waiting.append("b")
+    assert rig.admitted == ["a", "b"]
+    assert rig.num_bypasses == 0
+
+
+def test_a_group_that_has_all_it_may_have_stops_nobody_else_however_many_of_it_wait() -> None:
+    rig = Rig(0)
+    rig.waiting = WaitingQueue(rig.admit, lambda: rig.now, STRICT, group=lambda item: item.endswith("of p"))
+    for number in range(2 * MAX_IN_VAIN):
+        rig.waiting.append(f"full {number} of p")
+    for name in ("small of p", "a", "b"):
+        rig.waiting.append(name)
+    rig.free(3)
     assert rig.admitted == ["a", "b"]
     assert rig.num_bypasses == 0
 

@@ -105,12 +105,6 @@ def test_an_attempt_begins_anew_and_the_first_is_remembered() -> None:
     assert (times.first_sent, times.reserve_sent, times.reserved) == (2.0, 5.0, 5.0)
 
 
-def test_an_attempt_has_brought_the_first_token_if_that_came_after_it_began() -> None:
-    assert TIMES.first_token_s == pytest.approx(0.99)
-    assert replace(TIMES, reserve_sent=102.0).first_token_s is None
-    assert Timeline(Intake(0.0)).first_token_s is None
-
-
 def test_durations_are_rounded_to_microseconds_for_the_client() -> None:
     bill = make_bill(TIMES, PREFILL, DECODE, num_tokens=4, cached=0, attempts=2, prefill_node="p", decode_node="d")
     assert bill.as_json()["per_token"] == 0.666667

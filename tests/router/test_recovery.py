@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from twostep.core.errors import (
@@ -124,8 +125,39 @@ async def test_a_lost_prefill_node_that_was_the_last_ends_in_an_error(tmp_path: 
         await running.d.cancel_seen.wait()
 
 
+def drain_at_the_next_reservation(node: FakeDecode) -> None:
+    async def drain(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+        node.is_ready = False
+        raise NodeDraining(f"{node.ref} takes nothing new")
+        yield
+
+    node.on_reserve = drain
+
+
+async def test_a_request_that_meets_the_last_node_as_it_drains_is_told_when_to_come_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        drain_at_the_next_reservation(running.d)
+        reply = await running.chat()
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.json()["error"]["code"] == "no_ready_node"
+
+
+async def test_a_request_that_meets_the_last_node_as_it_drains_waits_and_is_counted_as_a_new_one(tmp_path: Path) -> None:
+    async with cluster(tmp_path, node_wait_s=30.0) as running:
+        drain_at_the_next_reservation(running.d)
+        asked = asyncio.create_task(content(running))
+
+        async def is_counted() -> bool:
+            return await running.metric("twostep_router_waiting_requests") == 1
+
+        await until(is_counted)
+        running.d.on_reserve, running.d.is_ready = running.d.grant, True
+        assert await asked == "Hello, world"
+        assert await running.metric("twostep_router_waiting_requests") == 0
+
+
 async def test_a_decode_node_that_frees_the_blocks_while_no_prefill_node_is_there_costs_no_attempt(tmp_path: Path) -> None:
-    async with cluster(tmp_path, recovery_wait_s=30.0, max_attempts=2) as running:
+    async with cluster(tmp_path, recovery_wait_s=30.0, max_attempts=2, hedge_after_s=60.0) as running:
 
         async def drain_first(request: pb.PrefillRequest) -> pb.PrefillReply:
             if request.ticket.leg.attempt == 1:
@@ -142,6 +174,7 @@ async def test_a_decode_node_that_frees_the_blocks_while_no_prefill_node_is_ther
         running.p.is_ready = True
         assert await asking == "Hello, world"
         assert [reserve.attempt for reserve in running.d.seen.reserves] == [1, 2]
+        assert await running.metric("twostep_router_ignored_messages_total", why="old_attempt") == 1
 
 
 async def test_a_prefill_node_that_could_not_be_reached_for_a_moment_is_tried_again(tmp_path: Path) -> None:
@@ -453,6 +486,55 @@ async def test_the_slower_of_two_that_grant_is_told_to_let_go(tmp_path: Path) ->
         await running.decode[1].cancel_seen.wait()
         assert running.d.seen.cancelled == []
         await nothing_is_left(running)
+
+
+async def attempts_of(running: Cluster, reply: httpx.Response) -> list[tuple[str, str]]:
+    """Return the decode node of each attempt, and why it failed."""
+    told = (await running.http.get(f"/requests/{reply.headers['x-request-id']}")).json()
+    return [(one["decode"]["node"].partition("@")[0], one["error"]) for one in told["attempts"]]
+
+
+async def test_a_reservation_that_breaks_off_while_another_node_is_asked_as_well_is_let_go(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_decode=2, hedge_after_s=0.01) as running:
+        other = running.decode[1]
+        asked = asyncio.Event()
+
+        async def break_off(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            await asked.wait()
+            raise NodeUnavailable("the connection broke")
+            yield
+
+        async def grant_when_the_first_is_let_go(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            asked.set()
+            await running.d.cancel_seen.wait()
+            async for event in other.grant(request):
+                yield event
+
+        running.d.on_reserve, other.on_reserve = break_off, grant_when_the_first_is_let_go
+        reply = await running.chat()
+        assert reply.status_code == 200
+        assert await attempts_of(running, reply) == [("d0", "the connection broke"), ("d1", "")]
+
+
+async def test_why_an_attempt_has_failed_is_told_of_that_one_though_another_was_made_after_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path, num_decode=2, hedge_after_s=0.01) as running:
+        asked = asyncio.Event()
+
+        async def grant_when_the_other_is_asked(request: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            await asked.wait()
+            async for event in running.d.grant(request):
+                yield event
+
+        async def ask(_: pb.ReserveRequest) -> AsyncIterator[pb.ReserveEvent]:
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+            yield
+
+        running.d.on_reserve, running.decode[1].on_reserve = grant_when_the_other_is_asked, ask
+        fail_prefill(running.p, RequestFault("NaN in the logits"))
+        reply = await running.chat()
+        assert reply.status_code == 500
+        assert await attempts_of(running, reply) == [("d0", "NaN in the logits"), ("d1", "another node was faster")]
 
 
 async def test_where_there_is_no_other_node_nobody_is_asked_twice(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def watched_acceptance(world: World) -> Iterator[None]:
 
     def current(state: RequestState) -> set[int]:
         """Of an attempt and the one that hedges it, the first to be heard is the current one from then on."""
-        return {state.attempt, *(state._spare[:1] if state._spare else ())}
+        return {state.attempt, state._spare or state.attempt}
 
     def look_at(state: RequestState, accepted: Any, index: int, attempts: set[int]) -> None:
         right = isinstance(accepted, TokenArrived) and accepted.attempt in attempts and accepted.index == index

@@ -101,7 +101,9 @@ class Completions(Generic[F]):
             asked = self._dialect.parse(body)
             require_model(asked.model, self._model.names)
             admitted.enter_context(self._admission.admit(self._dialect.num_choices(asked)))
-            return await self._job(asked, scope[IDS].internal, intake, read_wishes(given.get))
+            job = self._job(asked, scope[IDS].internal, intake, read_wishes(given.get))
+            # It may be long until there are nodes that can serve it.
+            return await unless_gone(receive, job)
 
     async def _job(self, asked: F, request: RequestId, intake: Intake, wishes: Wishes) -> Job:
         clock = asyncio.get_running_loop().time

@@ -33,15 +33,16 @@ def _attempt(attempt: AttemptStory) -> Json:
         "expected_cached_tokens": placement.cached_tokens,
         "expected_decode_cached_tokens": placement.decode_cached_tokens,
         "first_token_s": attempt.first_token_s,
-        "found_cached_tokens": _computing_node_found(found) if found else None,
+        "found_cached_tokens": _computing_node_found(found, alone=placement.prefill is None) if found else None,
         "found_decode_cached_tokens": found.decode_tokens if found else None,
         "tokens_before": attempt.num_tokens,
         "error": attempt.error,
     }
 
 
-def _computing_node_found(found: Found) -> int:
-    return found.decode_tokens if found.prefill_tokens is None else found.prefill_tokens
+def _computing_node_found(found: Found, *, alone: bool) -> int | None:
+    """Return None where a prefill node has not told."""
+    return found.decode_tokens if alone else found.prefill_tokens
 
 
 def _cost(cost: Cost | None) -> Json | None:

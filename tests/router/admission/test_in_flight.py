@@ -2,7 +2,7 @@
 
 import pytest
 
-from twostep.core.errors import NoReadyNode, QueueFull
+from twostep.core.errors import NoReadyNode, QueueFull, TooLarge
 from twostep.router.admission.in_flight import Admission
 from twostep.router.metrics import Metrics
 from twostep.tests.handoff.clock import ManualClock
@@ -37,6 +37,14 @@ def test_those_who_are_refused_are_told_different_times_at_which_places_have_com
             pass
     assert told == [5.0, 10.0, 15.0]
     assert again.value.retry_after_s == 15.0, "who was told 5 s has had his time, two others are still expected"
+
+
+def test_a_request_that_needs_more_places_than_there_are_is_not_told_to_come_again() -> None:
+    admission = Admission(2, Metrics(), ManualClock())
+    with pytest.raises(TooLarge, match="at most 2 requests are served at once, found 3 in one"), admission.admit(3):
+        pass
+    with admission.admit(2):
+        pass
 
 
 def test_a_place_is_given_back_when_the_request_fails() -> None:

@@ -35,6 +35,23 @@ async def test_a_request_wakes_and_is_served_when_nodes_have_come(tmp_path: Path
         assert await running.metric("twostep_router_arrived_prompt_tokens_count") == 1
 
 
+async def test_a_client_that_leaves_while_there_are_no_nodes_wakes_none(tmp_path: Path) -> None:
+    async with cluster(tmp_path, by_file=True, node_wait_s=600.0) as running:
+        await without_nodes(tmp_path, running)
+        asked = asyncio.create_task(running.chat())
+
+        async def is_counted() -> bool:
+            return await running.metric("twostep_router_waiting_requests") == 1
+
+        async def is_over() -> bool:
+            return await running.metric("twostep_router_requests_total", outcome="client_gone") == 1
+
+        await until(is_counted)
+        asked.cancel()
+        await until(is_over)
+        assert await running.metric("twostep_router_waiting_requests") == 0
+
+
 async def test_a_request_that_has_waited_long_enough_is_refused_and_counted(tmp_path: Path) -> None:
     async with cluster(tmp_path, by_file=True, node_wait_s=0.02) as running:
         await without_nodes(tmp_path, running)

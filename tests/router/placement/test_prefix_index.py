@@ -170,6 +170,12 @@ def test_a_prompt_that_is_sent_again_and_again_takes_no_more_than_the_memory_eit
     assert known.num_forgotten == 1
 
 
+def test_a_prompt_without_a_block_leaves_no_note() -> None:
+    known = index(A)
+    known.note_sent(A, PromptHashes(TOKENS[:32]), until=5.0)
+    assert known.num_bytes == 0
+
+
 def test_random_news_agree_with_what_the_node_holds() -> None:
     chance, known = random.Random(7), index(A)
     held: set[BlockHash] = set()

@@ -13,13 +13,13 @@ class Client:
         self.put_out: list[list[int]] = []
         self.is_satisfied = False
         self._wanted = wanted
-        self._is_slow = is_slow
+        self.is_slow = is_slow
         self.may_settle = asyncio.Event()
 
     def put(self, tokens: Sequence[int]) -> bool:
         self.put_out.append(list(tokens))
         self.is_satisfied = sum(map(len, self.put_out)) >= self._wanted
-        return not self._is_slow
+        return not self.is_slow
 
     async def settle(self) -> None:
         await self.may_settle.wait()
@@ -44,6 +44,20 @@ async def test_what_comes_after_the_last_token_wanted_goes_nowhere() -> None:
     tokens.append(2)
     await delivery.settle()
     assert client.put_out == [[1]]
+
+
+async def test_what_waits_is_not_out_because_what_came_after_it_has_nothing_to_say() -> None:
+    client = Client(is_slow=True)
+    tokens = [1]
+    delivery = Delivery(tokens, client, lambda: 5.0)
+    assert not delivery.put_out()
+    client.is_slow = False
+    tokens.append(2)
+    assert not delivery.put_out()
+    assert delivery.first_out is None
+    client.may_settle.set()
+    await delivery.settle()
+    assert delivery.put_out()
 
 
 async def test_a_client_that_takes_nothing_is_waited_for() -> None:

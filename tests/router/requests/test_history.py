@@ -52,11 +52,22 @@ def test_how_a_request_ended_is_remembered_when_it_fails_or_is_left() -> None:
 
 def test_what_came_is_told_of_the_attempt_that_ended_well_whatever_was_tried_after_it() -> None:
     story, won, lost = History().begin(request("req-a"), ""), Placement(node("d1"), None), Placement(node("d2"), None)
-    story.begin_attempt(won, 0)
-    story.begin_attempt(lost, 0)
+    story.begin_attempt(won, 0, 2.0)
+    story.begin_attempt(lost, 0, 2.25)
     story.fail_attempt("another node was faster", lost)
-    story.end_attempt(won, 0.5, Found(None, 32))
+    story.end_attempt(won, 2.5, Found(None, 32))
     assert [(one.first_token_s, one.found, one.error) for one in story.attempts] == [
         (0.5, Found(None, 32), ""),
         (None, None, "another node was faster"),
     ]
+
+
+@pytest.mark.parametrize(("first_token", "first_token_s"), [(2.0, None), (3.5, 0.5), (None, None)])
+def test_the_first_token_is_told_of_the_attempt_that_brought_it_counted_from_when_its_own_nodes_were_asked(
+    first_token: float | None, first_token_s: float | None
+) -> None:
+    story, early, late = History().begin(request("req-a"), ""), Placement(node("d1"), None), Placement(node("d2"), None)
+    story.begin_attempt(early, 0, 1.0)
+    story.begin_attempt(late, 0, 3.0)
+    story.end_attempt(late, first_token, Found(None, 0))
+    assert [one.first_token_s for one in story.attempts] == [None, first_token_s]

@@ -29,7 +29,20 @@ from twostep.router.nodes.events import (
     TokenArrived,
 )
 from twostep.router.placement.choose import Bypass, Placement
-from twostep.router.requests.state import WAIT, Accept, Blame, Fail, Finish, Hedge, RequestState, Retry, StartPrefill, Wait
+from twostep.router.requests.state import (
+    SLOWER,
+    WAIT,
+    Accept,
+    Blame,
+    Fail,
+    Finish,
+    Hedge,
+    Loser,
+    RequestState,
+    Retry,
+    StartPrefill,
+    Wait,
+)
 from twostep.tests.router.placement.test_choose import node
 
 ID = RequestId("req-1")
@@ -241,9 +254,9 @@ def test_a_request_is_hedged_once() -> None:
 def test_the_first_node_to_grant_gets_the_request_and_the_other_is_to_be_ended() -> None:
     first, second = hedged(), hedged()
     assert first.on(reserved(1)) == StartPrefill(TICKET)
-    assert (first.attempt, first.placement, first.losers) == (1, PAIR, [OTHER])
+    assert (first.attempt, first.placement, first.losers) == (1, PAIR, [Loser(OTHER, SLOWER)])
     assert second.on(reserved(2)) == StartPrefill(TICKET)
-    assert (second.attempt, second.placement, second.losers) == (2, OTHER, [PAIR])
+    assert (second.attempt, second.placement, second.losers) == (2, OTHER, [Loser(PAIR, SLOWER)])
     assert second.owed == {OTHER.decode.ref, P}
     for settled, late in ((first, 2), (second, 1)):
         assert settled.on(reserved(late)) == Wait(ignored="old_attempt")
@@ -254,16 +267,16 @@ def test_the_first_node_to_grant_gets_the_request_and_the_other_is_to_be_ended()
 def test_when_the_first_node_fails_the_other_one_is_already_asked(event: ReserveFailed | NodeLost) -> None:
     begun = hedged()
     assert begun.on(event) == Wait(ignored="hedged_failure")
-    assert (begun.attempt, begun.placement, begun.losers) == (2, OTHER, [])
+    assert (begun.attempt, begun.placement, begun.losers) == (2, OTHER, [Loser(PAIR, "x")])
     assert begun.on(reserved(2)) == StartPrefill(TICKET)
 
 
 @pytest.mark.parametrize("event", [ReserveFailed(2, NodeUnavailable("x")), NodeLost(2, OTHER.decode.ref, NodeUnavailable("x"))])
-def test_a_hedge_that_fails_changes_nothing(event: ReserveFailed | NodeLost) -> None:
+def test_a_hedge_that_fails_is_to_be_ended_and_changes_nothing_else(event: ReserveFailed | NodeLost) -> None:
     begun = hedged()
     assert begun.on(event) == Wait(ignored="hedge_failed")
     assert begun.on(reserved(1)) == StartPrefill(TICKET)
-    assert begun.losers == []
+    assert begun.losers == [Loser(OTHER, "x")]
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
@@ -273,8 +286,17 @@ def test_a_pair_that_does_not_match_is_told_of_though_another_node_was_asked_as_
     assert begun.mismatched == [(P, (PAIR, OTHER)[attempt - 1].decode.ref)]
 
 
+def test_a_pair_that_does_not_match_is_told_of_whenever_a_node_says_so() -> None:
+    begun, mismatch = begin(), FingerprintMismatch("another model")
+    begun.on(PrefillFailed(1, mismatch))
+    begun.begin_attempt(OTHER)
+    begun.on(ended(None, mismatch))
+    begun.on(ended(None, mismatch, attempt=7))
+    assert begun.mismatched == [(P, D), (P, D)]
+
+
 def test_a_new_attempt_ends_the_hedge_and_has_a_number_of_its_own() -> None:
     begun = hedged()
     assert isinstance(begun.on(NodeLost(1, P, NodeUnavailable("x"))), Retry)
     begun.begin_attempt(PAIR)
-    assert (begun.attempt, begun.losers) == (3, [OTHER])
+    assert (begun.attempt, begun.losers) == (3, [Loser(OTHER, "a new attempt begins")])
