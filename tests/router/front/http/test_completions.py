@@ -237,8 +237,8 @@ async def test_a_batch_counts_as_many_requests_as_it_has_prompts(tmp_path: Path)
     async with cluster(tmp_path, max_in_flight=2) as running:
         assert (await complete(running, prompt=["a", "b"])).status_code == 200
         reply = await complete(running, prompt=["a", "b", "c"])
-        assert reply.status_code == 429
-        assert "at most 2 requests are served at once, found 0 and 3 more" in reply.json()["error"]["message"]
+        assert reply.status_code == 413
+        assert reply.json()["error"]["message"] == "at most 2 requests are served at once, found 3 in one"
 
 
 async def test_a_client_that_leaves_ends_all_its_choices(tmp_path: Path) -> None:
