@@ -3,7 +3,7 @@
 Not safe for threads by itself: the engine's lock guards it.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -37,6 +37,10 @@ class BlockPool:
         self._owners: list[tuple[RequestId, ...]] = [()] * num_blocks
         self._hashes: dict[BlockId, BlockHash] = {}
         self._by_hash: dict[BlockHash, BlockId] = {}
+        self._before: dict[BlockHash, BlockHash | None] = {}
+        """What precedes each findable block in its prefix."""
+        self._distrusted: set[RequestId] = set()
+        """Owners of blocks that were purged: nobody is to find what they compute from them."""
         self._free = [BlockId(block) for block in reversed(range(num_blocks))]
         self._evictable: OrderedDict[BlockId, None] = OrderedDict()
         self._held: dict[RequestId, list[BlockId]] = {}
@@ -120,29 +124,52 @@ class BlockPool:
 
     def release(self, owner: RequestId) -> None:
         """Drop all references of `owner`. Of a chain, its end is evicted first."""
+        self._distrusted.discard(owner)
         for block in reversed(self._held.pop(owner)):
             self._owners[block] = tuple(other for other in self._owners[block] if other != owner)
             if not self._owners[block]:
                 self._give_back(block)
 
-    def publish(self, block: BlockId, known_as: BlockHash) -> None:
-        """Make a referenced, fully computed block findable. Of equal blocks only the first is."""
-        if known_as not in self._by_hash and block not in self._hashes:
+    def publish(self, block: BlockId, known_as: BlockHash, before: BlockHash | None = None) -> None:
+        """Make a referenced, fully computed block findable, behind the one `before` it. Of equal blocks only the first is."""
+        if known_as not in self._by_hash and block not in self._hashes and self._distrusted.isdisjoint(self._owners[block]):
             self._hashes[block] = known_as
             self._by_hash[known_as] = block
+            self._before[known_as] = before
             self._log.note_stored(known_as)
 
     def purge(self, blocks: Iterable[BlockId]) -> None:
-        """Make blocks unfindable, and so whatever follows them in a prefix: their contents are not to be trusted."""
-        for block in blocks:
-            known_as = self._hashes.pop(block, None)
-            if known_as is None:
-                continue
-            del self._by_hash[known_as]
-            self._log.note_evicted(known_as)
+        """Make blocks unfindable whose contents are not to be trusted, and all that was or will be computed from them.
+
+        What follows them in a prefix would otherwise be found again once they have been computed anew.
+        """
+        purged = set(blocks)
+        self._distrusted.update(owner for block in purged for owner in self._owners[block])
+        for known_as in self._computed_from([self._hashes[block] for block in purged if block in self._hashes]):
+            block = self._by_hash[known_as]
+            self._forget(block)
             if block in self._evictable:
                 del self._evictable[block]
                 self._free.append(block)
+
+    def _computed_from(self, purged: Collection[BlockHash]) -> set[BlockHash]:
+        """Return `purged` with all that is findable behind them, or behind what is not findable any more."""
+        behind: defaultdict[BlockHash | None, list[BlockHash]] = defaultdict(list)
+        for known_as, before in self._before.items():
+            behind[before].append(known_as)
+        left = [*purged, *(known_as for known_as, before in self._before.items() if before and before not in self._by_hash)]
+        found: set[BlockHash] = set()
+        while left:
+            known_as = left.pop()
+            if known_as not in found:
+                found.add(known_as)
+                left += behind[known_as]
+        return found
+
+    def _forget(self, block: BlockId) -> None:
+        known_as = self._hashes.pop(block)
+        del self._by_hash[known_as], self._before[known_as]
+        self._log.note_evicted(known_as)
 
     def _reference(self, owner: RequestId, blocks: Iterable[BlockId]) -> None:
         for block in blocks:
@@ -155,9 +182,7 @@ class BlockPool:
 
     def _evict(self) -> BlockId:
         block, _ = self._evictable.popitem(last=False)
-        known_as = self._hashes.pop(block)
-        del self._by_hash[known_as]
-        self._log.note_evicted(known_as)
+        self._forget(block)
         return block
 
     def _give_back(self, block: BlockId) -> None:

@@ -151,7 +151,7 @@ class SequenceTable:
         if num_full > sequence.num_published:
             hashes = sequence.chain.blocks(sequence.tokens)
             for i in range(sequence.num_published, num_full):
-                self._pool.publish(sequence.blocks[i], hashes[i])
+                self._pool.publish(sequence.blocks[i], hashes[i], hashes[i - 1] if i else None)
             sequence.num_published = num_full
 
     def grow(self, sequence: Sequence, num_blocks: int) -> None:

@@ -121,13 +121,14 @@ class PrefillLeg:
             self._reason.set_result(reason)
 
     async def unless_stopped(self, work: Awaitable[T]) -> T:
-        """Wait for `work` and return its result. Raises the reason when the leg is stopped first."""
+        """Wait for `work` and return its result. Raises the reason when the leg is stopped first; then `work` is not begun."""
         task = asyncio.ensure_future(work)
         try:
-            either: list[asyncio.Future[Any]] = [task, self._reason]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
+            if not self._reason.done():
+                either: list[asyncio.Future[Any]] = [task, self._reason]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    return task.result()
             raise self._reason.result()
         finally:
             task.cancel()

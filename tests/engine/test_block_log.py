@@ -49,9 +49,9 @@ def test_a_pool_tells_what_it_publishes_evicts_and_purges() -> None:
 
 def test_a_pool_tells_everything_to_who_comes_too_late() -> None:
     pool, owner = BlockPool(1), RequestId("a")
-    [block] = pool.reserve(owner, [], 1).blocks  # type: ignore[union-attr]
     for name in (A, B, C):
-        pool.purge([block])
+        [block] = pool.reserve(owner, [], 1).blocks  # type: ignore[union-attr]
         pool.publish(block, name)
+        pool.release(owner)
     assert pool.news(0) == BlockNews(0, 5, stored=(C,), is_snapshot=True)
     assert pool.news(3) == BlockNews(3, 5, stored=(C,), evicted=(B,))

@@ -17,8 +17,8 @@ def compute(pool: BlockPool, owner: RequestId, text: str) -> tuple[int, ...]:
     """Let `owner` hold, compute and publish the blocks of `text`."""
     holding = pool.reserve(owner, hashes(text), len(text))
     assert holding is not None
-    for block, known_as in zip(holding.blocks, hashes(text), strict=True):
-        pool.publish(block, known_as)
+    for block, known_as, before in zip(holding.blocks, hashes(text), [None, *hashes(text[:-1])], strict=True):
+        pool.publish(block, known_as, before)
     return holding.blocks
 
 
@@ -159,7 +159,30 @@ def test_a_purged_block_is_not_found_and_neither_is_what_follows_it() -> None:
     assert pool.reserve(B, hashes("xyz"), 3) == Holding((0, 3, 4), 1)
     pool.release(A)
     pool.release(B)
-    assert counts(pool) == (6, 2, 0, 0)
+    assert counts(pool) == (7, 1, 0, 0)
+
+
+def test_what_was_computed_from_a_purged_block_is_not_found_when_that_has_been_computed_anew() -> None:
+    pool = BlockPool(8)
+    blocks = compute(pool, A, "xyz")
+    pool.release(A)
+    pool.purge(blocks[:1])
+    compute(pool, B, "x")
+    pool.release(B)
+    assert pool.num_hits(hashes("xyz")) == 1
+
+
+def test_who_holds_a_purged_block_publishes_nothing_any_more() -> None:
+    pool = BlockPool(8)
+    compute(pool, A, "x")
+    holding = pool.reserve(B, hashes("xy"), 2)
+    assert holding is not None
+    pool.purge(holding.blocks[:1])
+    pool.publish(holding.blocks[1], hashes("xy")[1], hashes("xy")[0])
+    assert pool.num_hits(hashes("xy")[1:]) == 0
+    pool.release(B)
+    compute(pool, B, "y")
+    assert pool.num_hits(hashes("y")) == 1
 
 
 def test_a_purged_block_that_nobody_references_is_free() -> None:

@@ -135,6 +135,9 @@ async def test_a_rotten_prefix_that_d_holds_too_is_noticed_before_an_answer_come
         assert registry.get_sample_value("twostep_prefix_blocks_checked_total") == 2
         assert (await attempt(pair, one, 2)).bill.cached_tokens == 0
         assert await tokens_of(pair, one, 2) == Solo(MODEL).answer(one)[0]
+        # Nothing that was computed from the rotten block is left for others to find.
+        again = replace(one, id=request("again", 1).id)
+        assert await serve_at_last(pair, again) == Solo(MODEL).answer(again)[0]
         await pair.settle()
         pair.require_clean()
 

@@ -46,6 +46,20 @@ async def test_a_stopped_leg_raises_its_reason_at_the_next_wait_and_cancels_the_
     assert work.cancelled()
 
 
+async def test_a_leg_that_is_stopped_begins_nothing_more() -> None:
+    """Else a word that was due next, such as Done, could be on its way before it is cancelled."""
+    leg, begun = new_leg(), list[str]()
+
+    async def work() -> None:
+        begun.append("begun")
+
+    leg.stop(Cancelled("the client has gone"))
+    with pytest.raises(Cancelled, match="the client has gone"):
+        await leg.unless_stopped(work())
+    await asyncio.sleep(0.01)
+    assert begun == []
+
+
 async def test_the_first_reason_stands() -> None:
     leg = new_leg()
     leg.stop(NodeUnavailable("first"))
